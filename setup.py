@@ -100,7 +100,7 @@ setup(
     license='Apache-2.0',
     python_requires='>=3.10',
     packages=find_packages(include=['vitplug', 'vitplug.*']),
-    package_data={'vitplug': ['py.typed'], 'vitplug.lab.microscope': ['page.*']},
+    package_data={'vitplug': ['py.typed'], 'vitplug.lab.microscope': ['page.*'], 'vitplug.lab.study': ['papers.yml']},
     entry_points={'console_scripts': ['vitplug = vitplug.cli:main']},
     cmdclass={'build_py': BuildWithMim},
     install_requires=REQUIRED,

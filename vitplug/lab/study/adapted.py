@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from vitplug.adapters import AdaptedModel, host_of
 from vitplug.attention import Site
-from vitplug.hosting import PluggedModel
 
 from .measures.attention import attention_entropy, mean_attention_distance, non_locality
 from .measures.tokens import mean_similarity, norm_outliers, token_norms
@@ -61,15 +60,22 @@ def measure(
         ValueError: If the model has no plugs or takes text, a name is unknown, or there are no images ``(B, C, H, W)``.
     """
     host, names = image_host_of(model, 'measure'), (names,) if isinstance(names, str) else tuple(names)
-    unknown = [name for name in names if name not in (*OF_MAPS, *OF_TOKENS)]
-    if unknown:
+    if unknown := [name for name in names if name not in (*OF_MAPS, *OF_TOKENS)]:
         raise ValueError(f'names={unknown}: expected some of {[*OF_MAPS, *OF_TOKENS]}')
     total, sums = 0, {name: {} for name in names}
     with in_inference(model):
         for batch in image_batches(images):
-            for name, by_block in _of_batch(host, batch, names).items():
-                for block, value in by_block.items():
-                    sums[name][block] = sums[name].get(block, 0) + value
+
+            def reduce(kind: str, tensor: Tensor, site: Site, size=tuple(batch.shape[-2:])) -> None:
+                place = Place.of(host, site.index, size)
+                tokens = tensor[:, place.layout.num_prefix :]
+                for name in names:
+                    if (kind == 'probs') == (name in OF_MAPS):
+                        value = OF_MAPS[name](tensor, place) if kind == 'probs' else OF_TOKENS[name](tokens)
+                        sums[name][site.index] = sums[name].get(site.index, 0) + value.double().sum(0)
+
+            wanted = ('probs', 'block') if set(names) & set(OF_MAPS) else ('block',)
+            host.forward_intermediates(batch, wanted, reduce=reduce)
             total += len(batch)
     return {name: {block: value / total for block, value in by_block.items()} for name, by_block in sums.items()}
 
@@ -115,21 +121,3 @@ def in_inference(*models: nn.Module) -> Iterator[None]:
     finally:
         for part, training in before.items():
             part.training = training
-
-
-def _of_batch(host: PluggedModel, images: Tensor, names: tuple[str, ...]) -> dict[str, dict[int, Tensor]]:
-    """Sums over the images of a batch; maps are measured block by block, and not kept."""
-    sums: dict[str, dict[int, Tensor]] = {name: {} for name in names}
-    of_maps, of_tokens = ([name for name in names if name in kind] for kind in (OF_MAPS, OF_TOKENS))
-
-    def reduce(name: str, tensor: Tensor, site: Site) -> None:
-        if name == 'probs':
-            place = Place.of(host, site.index, tuple(images.shape[-2:]))
-            values = {wanted: OF_MAPS[wanted](tensor, place) for wanted in of_maps}
-        else:
-            values = {wanted: OF_TOKENS[wanted](tensor[:, host.num_prefix :]) for wanted in of_tokens}
-        for wanted, value in values.items():
-            sums[wanted][site.index] = value.double().sum(0)
-
-    host.forward_intermediates(images, ('probs', 'block') if of_maps else ('block',), reduce=reduce)
-    return sums

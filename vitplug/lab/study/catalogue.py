@@ -18,11 +18,10 @@ from .measures.learned import LEARNED
 from .measures.neighbours import NEIGHBOURS
 from .measures.pictures import PICTURES
 from .measures.scores import SCORES, SCORES_OF
-from .measures.sinks import SINKS
 from .measures.tokens import TOKENS
 from .store import digest
 
-GROUPS = SCORES, ATTENTION, SINKS, TOKENS, CKA, FIELDS, GRAD_CAM, LEARNED, NEIGHBOURS, PICTURES
+GROUPS = SCORES, ATTENTION, TOKENS, CKA, FIELDS, GRAD_CAM, LEARNED, NEIGHBOURS, PICTURES
 MEASURES: Mapping[str, Measure] = {measure.name: measure for group in GROUPS for measure in group}
 SCORE, ALL = 'score', 'all'
 

@@ -18,7 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitplug.hosting import Edit, Edits
+from vitplug.attention import Site
+from vitplug.hosting import Edits
 
 from . import edits as editing
 from . import pixels
@@ -273,79 +274,71 @@ def reset(kind: str) -> Condition:
     return Condition(f'reset {kind}', lambda run: run.changed(model=reset_copy(run.model, kind)[0]))
 
 
-EDIT_KINDS = ('zero', 'mean', 'shuffled', 'self', 'all')
-
-
 def edit(place: str, block: str, which: str, kind: str = 'zero', control: str = '') -> Condition:
     """An edit of intermediates: ``edit:head:3:0:zero``, ``edit:token:3:class:mean``, ``edit:branch:3:mlp:zero``.
 
-    Places: ``head`` (by number), ``map`` (the attention of a head goes to ``self`` or ``all``), ``token`` (``class``,
-    ``longest`` or ``random`` patch of a block's output) and ``branch`` (``attn``, ``mlp``). Kinds: ``zero``, ``mean``
-    (over up to 32 other images), ``shuffled``. A fifth part, ``control``, makes a change of the same size in a random
-    direction. Michel et al. 2019 for heads without output.
+    Places: ``head`` (by number), ``token`` (``class``, ``longest`` or ``random`` patch of a block's output) and
+    ``branch`` (``attn``, ``mlp``). Kinds: ``zero`` and ``mean`` (over up to 32 other images). A fifth part,
+    ``control``, makes a change of the same size in a random direction. Michel et al. 2019 for heads without output.
     """
-    names = dict(head='heads', map='maps', token='block', branch=which)
-    if place not in names or kind not in EDIT_KINDS or control not in ('', 'control'):
-        raise ValueError(
-            f'edit:{place}:{block}:{which}:{kind}: expected a place of {", ".join(names)}, a kind of '
-            f'{", ".join(EDIT_KINDS)}, and "control" or nothing'
-        )
+    names = dict(head='heads', token='block', branch=which)
+    if place not in names or kind not in ('zero', 'mean') or control not in ('', 'control'):
+        raise ValueError(f'expected a place of {", ".join(names)}, zero or mean, and control or nothing')
     name, layer = names[place], int(block)
 
     def edits(run: Run, index: int) -> Edits:
-        chosen: dict = dict(heads=[int(which)]) if place in ('head', 'map') else {}
+        chosen: dict = dict(heads=[int(which)]) if place == 'head' else {}
         if place == 'token':
             chosen = dict(tokens=[_token(run, index, layer, which)])
         seed = int(digest(run.image_key(index), block, which), 16) % 2**31
-        made = _edit(run, index, name, layer, kind, seed, chosen)
-        return {name: {layer: editing.random_control(made, seed, name == 'maps') if control else made}}
+        if kind == 'zero':
+            made = editing.zero(**chosen)
+        else:
+            means = editing.TokenMeans.joined(_of_others(run, index, name, layer))
+            made = editing.replaced(means.values, **chosen)
+        return {name: {layer: editing.random_control(made, seed) if control else made}}
 
     title = f'{place} {which} of block {block}: {kind}' + (', control' if control else '')
     return Condition(title, lambda run: run.changed(edits=edits), f'{place} {which}, {kind}', layer, 'block')
 
 
-def _edit(run: Run, index: int, name: str, layer: int, kind: str, seed: int, chosen: Mapping) -> Edit:
-    if kind == 'zero':
-        return editing.zero(**chosen)
-    if kind == 'shuffled':
-        return editing.shuffled(seed, chosen.get('heads'))
-    if kind in (editing.SELF, editing.ALL):
-        return editing.redirected(kind, chosen.get('heads'))
-    return editing.mean(editing.TokenMeans.joined(_of_others(run, index, name, layer)), **chosen)
-
-
 def _of_others(run: Run, index: int, name: str, layer: int) -> Iterator[editing.TokenMeans]:
     """The means of an intermediate of other images."""
-    kept, images = run.cache.setdefault(('means', name), {}), run.images
+    images = run.images
     places = np.linspace(0, len(images) - 1, min(REFERENCES + 1, len(images))).round().astype(int)
     others = [images[at] for at in places if images[at] != index][:REFERENCES]
     if not others:
         raise ValueError('edit: a mean over other images needs two images or more')
     for other in others:
-        if other not in kept:
-            kept[other] = _recorded(run, other, name, lambda n, t, s: editing.TokenMeans(t, s.layout.num_prefix))
-        yield kept[other][layer]
+        yield _recorded(run, other, name)[layer][0]
 
 
 @torch.no_grad()
-def _recorded(run: Run, index: int, name: str, reduce: Callable) -> Mapping[int, Any]:
-    """An intermediate of an image, reduced, by block."""
-    return run.backbone.forward_intermediates(run.inputs(run.batch([index])), (name,), reduce=reduce)[1][name]
+def _recorded(run: Run, index: int, name: str) -> Mapping[int, tuple[editing.TokenMeans, Tensor]]:
+    """The means and the norms of an image's tokens by block; kept, as other images ask for them."""
+
+    def reduce(_: str, tensor: Tensor, site: Site) -> tuple[editing.TokenMeans, Tensor]:
+        prefix = site.layout.num_prefix
+        return editing.TokenMeans(tensor, prefix), token_norms(tensor[:, prefix:])[0]
+
+    kept = run.cache.setdefault(('recorded', name), {})
+    if index not in kept:
+        inputs = run.inputs(run.batch([index]))
+        kept[index] = run.backbone.forward_intermediates(inputs, (name,), reduce=reduce)[1][name]
+    return kept[index]
 
 
 def _token(run: Run, index: int, layer: int, which: str) -> int:
     """The number of an edited token of a block's output."""
-    if which == 'class':
-        if not run.has_class_token:
-            raise ValueError(f'edit:token: {run.label} has no class token')
+    if which == 'class' and run.has_class_token:
         return 0
-    kept = run.cache.setdefault('token', {})
-    if index not in kept:
-        kept[index] = _recorded(run, index, 'block', lambda n, t, s: (token_norms(t)[0], s.layout.num_prefix))
-    norms_N, prefix = kept[index][layer]
-    if which == 'longest':
-        return prefix + int(norms_N[prefix:].argmax())
-    return prefix + int(digest(run.image_key(index), str(layer)), 16) % len(norms_N[prefix:])
+    if which not in ('longest', 'random'):
+        raise ValueError(
+            f'edit:token:{layer}:{which}: {run.label} has no such token: expected class, longest or random'
+        )
+    means, norms_N = _recorded(run, index, 'block')[layer]
+    random = int(digest(run.image_key(index), str(layer)), 16) % len(norms_N)
+    return len(means.sums) - 1 + (int(norms_N.argmax()) if which == 'longest' else random)  # after the prefix tokens
 
 
 # --- other images and labels ---

@@ -15,7 +15,7 @@ from matplotlib.patches import Ellipse
 from matplotlib.ticker import MaxNLocator
 
 from vitplug.files.whole import write_bytes
-from vitplug.statistics.images import Estimate, evenly_spaced
+from vitplug.statistics.images import evenly_spaced
 
 from .gaussian_fit import fit_gaussian
 from .measure import SHOWN, Measure
@@ -141,74 +141,22 @@ def over_strength(measure: Measure, curves: Curves) -> Figure:
     return figure
 
 
-def sorted_heads(measure: Measure, shown: Sequence[Shown]) -> Figure | None:
-    """The heads of each block, sorted, a panel each for at most 12 evenly spaced blocks, with their intervals."""
-    by_model = {
-        one.label + (', after the plug' if 'after' in value else ''): estimate
-        for one in shown
-        for value, estimate in one.estimates.items()
-        if estimate.mean.ndim == 2 and 'left out' not in value
-    }
-    if not by_model:
-        return None
-    deepest = max(by_model.values(), key=lambda estimate: len(estimate.mean))
-    blocks = _some([block for block, heads in enumerate(deepest.mean) if np.isfinite(heads).any()])
-    figure, axes = _panels(len(blocks), measure, columns=4, inches=(2.6, 2.2))
-    for ax, block in zip(axes, blocks, strict=True):
-        for number, (label, estimate) in enumerate(by_model.items()):
-            if block < len(estimate.mean):
-                _heads(ax, label, number, estimate, block)
-        _labelled(ax, f'block {block}', 'heads, sorted', measure.unit)
-        ax.set_ylim(0, 1.1 * ax.dataLim.ymax)
-        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    _legend(figure, axes)
-    return figure
-
-
-def _heads(ax: Axes, label: str, number: int, estimate: Estimate, block: int) -> None:
-    order = np.argsort(estimate.mean[block])[: np.isfinite(estimate.mean[block]).sum()]
-    mean, low, high = (array[block][order] for array in (estimate.mean, estimate.low, estimate.high))
-    reach = np.nan_to_num(np.stack((mean - low, high - mean)))
-    ax.errorbar(range(1, len(mean) + 1), mean, reach, label=label, markersize=4, capsize=2, **_style(number))
-
-
 # --- maps ---
-
-
-def _matrices(
-    measure: Measure, found: Mapping[str, np.ndarray], limits: tuple[float, float], axis: str, **layout
-) -> Figure | None:
-    """Matrices of blocks with one scale, a panel each."""
-    if not found:
-        return None
-    figure, axes = _panels(len(found), measure, **layout)
-    for ax, (name, matrix) in zip(axes, found.items(), strict=True):
-        look = dict(origin='lower') if axis == 'block' else dict(aspect='auto')
-        shown = np.ma.masked_invalid(matrix)
-        picture = ax.imshow(shown, MATRIX, vmin=limits[0], vmax=limits[1], interpolation='nearest', **look)
-        _labelled(ax, textwrap.fill(name, 40), axis, 'block')
-        for one in (ax.xaxis, ax.yaxis):
-            one.set_major_locator(MaxNLocator(nbins=MOST_TICKS, integer=True))
-    figure.colorbar(picture, ax=axes, shrink=0.85)
-    return figure
 
 
 def matrices(measure: Measure, shown: Sequence[Shown]) -> Figure | None:
     """Similarities of blocks from 0 to 1, a panel for each model."""
-    found = {
-        ', '.join(filter(None, (one.label, value.removeprefix('between blocks').strip()))): estimate.mean
-        for one in shown
-        for value, estimate in one.estimates.items()
-        if estimate.mean.ndim == 2
-    }
-    return _matrices(measure, found, (0, 1), 'block', inches=(3.6, 3.2))
-
-
-def strips(measure: Measure, shown: Sequence[Shown]) -> Figure | None:
-    """Matrices of blocks and tokens, which are wider than high."""
-    found = {f'{one.label}, image {n}': unit[''] for one in shown for n, unit in enumerate(one.units) if '' in unit}
-    limits = (min(map(np.nanmin, found.values())), max(map(np.nanmax, found.values()))) if found else (0, 1)
-    return _matrices(measure, found, limits, 'token', columns=2, inches=(5.2, 1.7))
+    found = [(one.label, e.mean) for one in shown for e in one.estimates.values() if e.mean.ndim == 2]
+    if not found:
+        return None
+    figure, axes = _panels(len(found), measure, inches=(3.6, 3.2))
+    for ax, (name, matrix) in zip(axes, found, strict=True):
+        picture = ax.imshow(np.ma.masked_invalid(matrix), cmap=MATRIX, vmin=0, vmax=1, origin='lower')
+        _labelled(ax, textwrap.fill(name, 40), 'block', 'block')
+        for axis in (ax.xaxis, ax.yaxis):
+            axis.set_major_locator(MaxNLocator(nbins=MOST_TICKS, integer=True))
+    figure.colorbar(picture, ax=axes, shrink=0.85)
+    return figure
 
 
 def _fitted(
@@ -294,7 +242,8 @@ def rows_of_maps(measure: Measure, shown: Sequence[Shown]) -> Figure | None:
     for at, (row, maps_of) in enumerate(rows.items()):
         line = axes[at * most : (at + 1) * most]
         for ax, (name, values) in zip(line, maps_of.items(), strict=False):
-            ax.imshow(values, cmap=MATRIX if limits else HEAT, **limits)
+            wide = values.shape[1] > 4 * values.shape[0]
+            ax.imshow(values, cmap=MATRIX if limits else HEAT, aspect='auto' if wide else 'equal', **limits)
             ax.set_title(name.replace(' (', '\n('), fontsize=8)
         for ax in line[len(maps_of) :]:
             ax.set_axis_off()
@@ -306,6 +255,5 @@ def rows_of_maps(measure: Measure, shown: Sequence[Shown]) -> Figure | None:
 
 #: By the name that a measure gives as :attr:`~.measure.Measure.draw`.
 PICTURES: Mapping[str, Callable[[Measure, Sequence[Shown]], Figure | None]] = {
-    function.__name__: function
-    for function in (over_depth, sorted_heads, matrices, strips, receptive_fields, biases, heat, rows_of_maps)
+    function.__name__: function for function in (over_depth, matrices, receptive_fields, biases, heat, rows_of_maps)
 }

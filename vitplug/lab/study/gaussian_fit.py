@@ -81,7 +81,7 @@ def fit_gaussian(image: Tensor | np.ndarray) -> GaussianFit:
     values = values / scale
     best = _best(values, bounds=False)
     # The search within bounds takes several times longer; what lies within them needs none.
-    if best is None or not _is_within(values.shape, best):
+    if best is None or best[0] * best[3] * best[4] < 0 or not _is_on(values.shape, best[1], best[2], 0):
         best = _best(values, bounds=True)
     if best is None:
         return GaussianFit(failure=f'least squares did not converge in {MOST_EVALUATIONS} evaluations')
@@ -115,16 +115,15 @@ def _search(values: np.ndarray, start: tuple[float, ...], bounds: bool) -> np.nd
     tiny = np.finfo(float).tiny
     box = [0, 0, 0, tiny, tiny], [np.inf, width - 1, height - 1, np.inf, np.inf]
     settings = dict(bounds=box, max_nfev=MOST_EVALUATIONS) if bounds else dict(maxfev=MOST_EVALUATIONS)
+
+    def model(_: np.ndarray, *parameters: float) -> np.ndarray:
+        return _gaussian(values.shape, *parameters).ravel()
+
     try:
         with np.errstate(all='ignore'), warnings.catch_warnings():
             warnings.simplefilter('ignore', OptimizeWarning)  # of the covariance, which nobody asks for
-            fitted, _ = curve_fit(
-                lambda _, *parameters: _gaussian(values.shape, *parameters).ravel(),
-                np.arange(values.size),
-                values.ravel(),
-                np.clip(start, *box) if bounds else start,
-                **settings,
-            )
+            start = np.clip(start, *box) if bounds else start
+            fitted, _ = curve_fit(model, np.arange(values.size), values.ravel(), start, **settings)
     except (RuntimeError, ValueError):  # no convergence, or steps to where the Gaussian is not finite
         return None
     return fitted if np.isfinite(_gaussian(values.shape, *fitted)).all() else None
@@ -143,13 +142,13 @@ def _moments(values: np.ndarray) -> Iterator[tuple[float, ...]]:
     """Mean and standard deviation along both axes, of the map above its median."""
     weights = np.clip(values - np.median(values), 0, None)
     if weights.sum() > 0:
-        middles, sigmas = [], []
-        for axis in (0, 1):
-            along = weights.sum(axis) / weights.sum()
-            steps = np.arange(len(along))
-            middles.append((along * steps).sum())
-            sigmas.append(max(math.sqrt((along * (steps - middles[-1]) ** 2).sum()), 0.5))
-        yield (*middles, *sigmas)
+        of_axes = [weights.sum(axis) / weights.sum() for axis in (0, 1)]
+        middles = [(along * np.arange(len(along))).sum() for along in of_axes]
+        spreads = [
+            (along * (np.arange(len(along)) - middle) ** 2).sum()
+            for along, middle in zip(of_axes, middles, strict=True)
+        ]
+        yield (*middles, *(max(math.sqrt(spread), 0.5) for spread in spreads))
 
 
 def _peak(values: np.ndarray) -> tuple[float, ...]:
@@ -161,13 +160,12 @@ def _peak(values: np.ndarray) -> tuple[float, ...]:
     return float(column), float(row), sigma, sigma
 
 
-def _is_within(hw: tuple[int, int], fit: np.ndarray) -> bool:
-    amp, x, y, sigma_x, sigma_y = fit
-    return amp * sigma_x * sigma_y >= 0 and 0 <= x <= hw[1] - 1 and 0 <= y <= hw[0] - 1
+def _is_on(hw: tuple[int, int], x: float, y: float, edge: float) -> bool:
+    return edge <= x <= hw[1] - 1 - edge and edge <= y <= hw[0] - 1 - edge
 
 
 def _doubts(hw: tuple[int, int], x: float, y: float, sigma_x: float, sigma_y: float) -> Iterator[str]:
-    if not (EDGE < x < hw[1] - 1 - EDGE and EDGE < y < hw[0] - 1 - EDGE):
+    if not _is_on(hw, x, y, EDGE):
         yield 'its centre is at the edge of the map, or outside'
     if min(sigma_x, sigma_y) < NARROWEST:
         yield 'it is narrower than half a step: it fits one row or column of the map'

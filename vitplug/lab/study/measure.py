@@ -1,5 +1,6 @@
 """The protocol of a measure: from one image to arrays, and from the arrays of all images to numbers."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,9 +11,12 @@ from torch import Tensor
 
 from vitplug.statistics.images import Arrays, Estimate, exact, jackknife, student, without_groups
 
-if TYPE_CHECKING:  # mmengine, which models of other libraries do without
-    from .places import Place
+from .places import Place
+
+if TYPE_CHECKING:
     from .runs import Run
+else:  # measures are made without mmengine, which models of other libraries do without
+    Run = Any
 
 # Images of a picture.
 FEW = 4
@@ -32,7 +36,7 @@ class Seen:
         found: What :attr:`Measure.reduce` kept, by name of the intermediate and block.
     """
 
-    run: 'Run'
+    run: Run
     index: int
     batch: Mapping
     sample: Any = None
@@ -48,7 +52,7 @@ class Seen:
         """Height and width of the inputs."""
         return tuple(self.inputs.shape[-2:])
 
-    def place(self, layer: int) -> 'Place':
+    def place(self, layer: int) -> Place:
         """Where the tokens of a block lie in the image."""
         return self.run.place(layer, self.size)
 
@@ -68,31 +72,26 @@ class Seen:
 # --- estimates: numbers of all images ---
 
 
-def means(run: 'Run', units: Sequence[Arrays]) -> dict[str, Estimate]:
+def means(run: Run, units: Sequence[Arrays]) -> dict[str, Estimate]:
     """Means over images with Student's t; what an image does not have is left out and counted."""
     estimates = {}
     for name in dict.fromkeys(name for unit in units for name in unit):
-        shape = next(np.shape(unit[name]) for unit in units if name in unit)
-        nothing = np.full(shape, np.nan)
-        estimates[name] = student(np.stack([np.asarray(unit.get(name, nothing), float) for unit in units]))
+        undefined = np.full(next(np.shape(unit[name]) for unit in units if name in unit), np.nan)
+        estimates[name] = student(np.stack([np.asarray(unit.get(name, undefined), float) for unit in units]))
     return estimates
 
 
 def together(values: Callable[[Sequence[Arrays]], Arrays]) -> Callable:
     """Numbers of all images together, such as fits and ratios of sums, with the jackknife over groups of images."""
-
-    def estimate(run: 'Run', units: Sequence[Arrays]) -> dict[str, Estimate]:
-        return jackknife(values(units), [values(part) for part in without_groups(units)], len(units))
-
-    return estimate
+    return lambda run, units: jackknife(values(units), list(map(values, without_groups(units))), len(units))
 
 
-def of_model(run: 'Run', units: Sequence[Arrays]) -> dict[str, Estimate]:
+def of_model(run: Run, units: Sequence[Arrays]) -> dict[str, Estimate]:
     """Numbers of the model alone, which depend on no image."""
     return exact({name: array for name, array in units[0].items() if not name.startswith(SHOWN)})
 
 
-def nothing(run: 'Run', units: Sequence[Arrays]) -> dict[str, Estimate]:
+def nothing(run: Run, units: Sequence[Arrays]) -> dict[str, Estimate]:
     """No numbers: a picture alone."""
     return {}
 
@@ -134,10 +133,10 @@ class Measure:
     observe: Callable[[Seen], Any]
     wants: tuple[str, ...] = ()
     reduce: Callable[..., Any] | None = None
-    estimate: Callable[['Run', Sequence[Arrays]], dict[str, Estimate]] = means
+    estimate: Callable[[Run, Sequence[Arrays]], dict[str, Estimate]] = means
     axes: tuple[str, ...] = ()
     predicts: bool = False
-    why_not: Callable[['Run'], str] = lambda run: ''
+    why_not: Callable[[Run], str] = lambda run: ''
     most: int | None = None
     one_size: bool = False
     groups: Callable[[int], Sequence[Sequence[int]]] | None = None
@@ -146,6 +145,16 @@ class Measure:
     draw: str = 'over_depth'
     slow: bool = False
     code: str = ''
+
+
+def measure(unit: str, source: str, *wants: str, **more: Any) -> Callable[[Callable[[Seen], Any]], Measure]:
+    """Makes a measure of its ``observe``, whose name and docstring become those of the measure."""
+
+    def make(observe: Callable[[Seen], Any]) -> Measure:
+        definition = ' '.join((inspect.getdoc(observe) or '').split()).rstrip('.')
+        return Measure(observe.__name__, definition, unit, source, observe, wants, **more)
+
+    return make
 
 
 def by_block(values: Mapping[int, Any], blocks: int) -> np.ndarray:

@@ -78,17 +78,10 @@ class Place:
 
     @classmethod
     def of(cls, backbone: PluggedModel, layer: int, image_size: tuple[int, int], name: str = 'probs') -> 'Place':
-        """The place of a block's maps.
-
-        Args:
-            backbone: The backbone.
-            layer: Block index through all stages.
-            image_size: Height and width in pixels of the images that the backbone is given.
-            name: Which of the block's maps: those of plugs are of the last block and lie in one window.
+        """The place of the maps of a block; those of plugs are of the last block and lie in one window.
 
         Raises:
-            ValueError: If the size is no pair of positive integers, or there is no such block, or there are no such
-                maps.
+            ValueError: If the size is no pair of positive integers, or there is no such block, or no maps of this name.
         """
         size = check_image_size(image_size)
         check_name(name)
@@ -107,7 +100,12 @@ class Place:
     @cached_property
     def keys(self) -> Slots:
         """What lies in the slots of the keys."""
-        return self.queries if self.key_layout == self.layout else Slots.of(self.key_layout)
+        return self.queries if self.one_grid else Slots.of(self.key_layout)
+
+    @property
+    def grids(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Rows and columns of the queries' map and of the keys'."""
+        return self.layout.hw, self.key_layout.hw
 
     @property
     def site(self) -> Site:
@@ -120,16 +118,10 @@ class Place:
         return self.layout == self.key_layout
 
     def check(self, maps_BWHNN: Tensor) -> None:
-        """Checks that maps are of this place.
-
-        Raises:
-            ValueError: If they are of other windows or tokens, or do not have five axes.
-        """
+        """Raises a ValueError if maps are of other windows or tokens, or do not have five axes."""
         if maps_BWHNN.ndim != 5:
-            raise ValueError(
-                f'maps of shape {tuple(maps_BWHNN.shape)}: expected (B, W, H, Nq, Nk), as forward_intermediates '
-                'records them'
-            )
+            shape = tuple(maps_BWHNN.shape)
+            raise ValueError(f'maps of shape {shape}: expected (B, W, H, Nq, Nk), as forward_intermediates gives them')
         check_fit(maps_BWHNN, self.layout, self.key_layout, 'maps', self.image_size)
 
 
@@ -143,9 +135,6 @@ def to_image(maps_BWHNN: Tensor, place: Place, queries: Tensor | None = None) ->
 
     Returns:
         ``(B, H, nq, h, w)`` on the map of keys; 0 outside of the query's window.
-
-    Raises:
-        ValueError: If the maps are of another place.
     """
     place.check(maps_BWHNN)
     windows, slots = place.queries.of_patches
@@ -161,10 +150,14 @@ def to_image(maps_BWHNN: Tensor, place: Place, queries: Tensor | None = None) ->
 
 
 def dense_maps(maps_BWHNN: Tensor, place: Place) -> Tensor:
-    """The attention of all tokens to all tokens, ``(B, H, Nq, Nk)``: prefix tokens first, then patches by rows.
-
-    Raises:
-        ValueError: If the maps are of another place.
-    """
+    """The attention of all tokens to all tokens, ``(B, H, Nq, Nk)``: prefix tokens first, then patches by rows."""
     place.check(maps_BWHNN)
     return to_image(maps_BWHNN, place).flatten(3) if place.layout.is_windowed else maps_BWHNN[:, 0]
+
+
+def patch_maps(maps_BWHNN: Tensor, place: Place, most: int) -> Tensor | None:
+    """The attention of patches to patches ``(Nq, Nk)`` of one image, mean over heads; None above ``most`` pairs."""
+    queries, keys = (hw[0] * hw[1] for hw in place.grids)
+    if queries * keys > most:
+        return None
+    return dense_maps(maps_BWHNN.mean(2, keepdim=True), place)[0, 0, -queries:, -keys:].float()

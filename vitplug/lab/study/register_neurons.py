@@ -3,8 +3,7 @@
 *Vision Transformers Don't Need Trained Registers* (Jiang et al., NeurIPS 2025), its first algorithm.
 """
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
@@ -17,17 +16,19 @@ from vitplug.plugs.plug_set import PlugPart
 
 
 class Neuron(NamedTuple):
-    """A hidden channel of an MLP.
-
-    Attributes:
-        block: Block index.
-        channel: The channel.
-        score: Its mean absolute activation at outliers.
-    """
+    """A hidden channel of an MLP: its block, its index, and its mean absolute activation at outliers."""
 
     block: int
     channel: int
     score: float
+
+
+class _Recorded(nn.Module):
+    """Keeps the hidden tokens that it sees in the socket ``mlp_mid``."""
+
+    def forward(self, hidden_BND: Tensor, site: Site) -> Tensor:
+        self.hidden_BND = hidden_BND
+        return hidden_BND
 
 
 @torch.no_grad()
@@ -60,50 +61,27 @@ def find_register_neurons(
     if len(widths) > 1 or not widths[0]:
         raise ValueError(f'the MLPs of {type(backbone).__name__} are {widths} wide: expected one width, as of a ViT')
     total, counted, largest, was_training = 0, 0, 0.0, backbone.training
+    recorded, plug = [_Recorded() for _ in range(layer + 1)], Plug()
+    for block, part in zip(blocks, recorded, strict=False):
+        block.plugs['recorded_hidden'] = PlugPart(plug, {'mlp_mid': part})
+    backbone.eval()
     try:
-        with _recording(backbone.eval(), layer + 1) as hidden:
-            for batch in images:
-                _, recorded = backbone.forward_intermediates(batch, ('block', 'site'), layers=[layer])
-                norms_BN = recorded['block'][layer].norm(dim=-1)
-                norms_BN[:, : recorded['site'][layer].layout.num_prefix] = 0
-                largest = max(largest, norms_BN.max().item())
-                outliers_BN = norms_BN > norm
-                counts_B = outliers_BN.sum(1).clamp(min=1)
-                sums = [(h.abs() * outliers_BN[:, :, None]).sum(1) / counts_B[:, None] for h in hidden]
-                total += torch.stack([of_block.double().sum(0) for of_block in sums])
-                counted += int(outliers_BN.any(1).sum())
-                hidden.clear()
+        for batch in images:
+            _, found = backbone.forward_intermediates(batch, ('block', 'site'), layers=[layer])
+            norms_BN = found['block'][layer].norm(dim=-1)
+            norms_BN[:, : found['site'][layer].layout.num_prefix] = 0
+            largest = max(largest, norms_BN.max().item())
+            outliers_BN = norms_BN > norm
+            shares_BN = outliers_BN.double() / outliers_BN.sum(1, keepdim=True).clamp(min=1)
+            of_blocks = [torch.einsum('bnd,bn->d', part.hidden_BND.abs().double(), shares_BN) for part in recorded]
+            total = total + torch.stack(of_blocks)
+            counted += int(outliers_BN.any(1).sum())
     finally:
         backbone.train(was_training)
+        for block in blocks[: layer + 1]:
+            del block.plugs['recorded_hidden']
     if not counted:
         raise ValueError(f'norm={norm}: no token is larger after block {layer}; the largest has {largest:.4g}')
     scores = (total / counted).flatten()
     order = scores.argsort(descending=True)[:number].tolist()
-    channels = len(scores) // (layer + 1)
-    return [Neuron(*divmod(index, channels), scores[index].item()) for index in order]
-
-
-class _Recorded(nn.Module):
-    """Keeps the hidden tokens that it sees."""
-
-    def __init__(self, activations: list[Tensor]):
-        super().__init__()
-        self.activations = activations
-
-    def forward(self, hidden_BND: Tensor, site: Site) -> Tensor:
-        self.activations.append(hidden_BND)
-        return hidden_BND
-
-
-@contextmanager
-def _recording(backbone: PluggedModel, number: int) -> Iterator[list[Tensor]]:
-    """The hidden tokens of the first ``number`` blocks, one after another, by a module in their socket ``mlp_mid``."""
-    activations: list[Tensor] = []
-    blocks, plug = backbone.plugged_blocks()[:number], Plug()
-    for block in blocks:
-        block.plugs['recorded_hidden'] = PlugPart(plug, {'mlp_mid': _Recorded(activations)})
-    try:
-        yield activations
-    finally:
-        for block in blocks:
-            del block.plugs['recorded_hidden']
+    return [Neuron(*divmod(index, widths[0]), scores[index].item()) for index in order]

@@ -47,25 +47,19 @@ def turns_channels(preprocessor: nn.Module) -> bool:
 
 
 class Folder:
-    """Images of a folder at any depth, or one image, without labels, as a data set.
-
-    Raises:
-        FileNotFoundError: If there is no image.
-    """
+    """Images of a folder at any depth, or one image, without labels, as a data set."""
 
     def __init__(self, root: Path, metainfo: Mapping):
         self.metainfo, self.pipeline = dict(metainfo), None
         files = [root] if root.is_file() else [Path(f, name) for f, names in files_below(root) for name in names]
-        self.files = sorted(file for file in files if file.suffix.lower() in IMAGE_SUFFIXES)
-        if not self.files:
-            raise FileNotFoundError(f'--images: {root} has no image in it, of {", ".join(IMAGE_SUFFIXES)}')
+        self.files = sorted(str(file) for file in files if file.suffix.lower() in IMAGE_SUFFIXES)
 
     def __len__(self) -> int:
         return len(self.files)
 
     def get_data_info(self, index: int) -> dict:
         """What is known of an image before it is read."""
-        return dict(img_path=str(self.files[index]), img_id=index, sample_idx=index)
+        return dict(img_path=self.files[index], img_id=index, sample_idx=index)
 
     def __getitem__(self, index: int) -> dict:
         return self.pipeline(self.get_data_info(index))
@@ -165,7 +159,7 @@ class Run:
             dataset = DATASETS.build(settings)
         dataset.pipeline = Compose(copy.deepcopy(steps))
         if not len(dataset):
-            raise ValueError(f'--images: {self.label}: the data have no images')
+            raise ValueError(f'--images: {self.label}: there is no image, of {", ".join(IMAGE_SUFFIXES)}')
         return dataset
 
     @property
@@ -324,10 +318,19 @@ def read_runs(
     runs: list[Run] = []
     for name in names:
         source, _, label = name.partition('=') if '=' in name.rpartition('/')[2] else (name, '', '')
-        for run in _read(source, label, images, device, runs, settings):
-            if any((run.label, run.seed) == (other.label, other.seed) for other in runs):
-                raise ValueError(f'RUN: two models are called {run.label!r}: name them, such as {name}=second')
-            runs.append(replace(run, num=num))
+        if source.startswith(TIMM):
+            data = next((run.cfg for run in runs if run.cfg.filename), None)
+            found = [timm_run(source.removeprefix(TIMM), label, images, device, data)]
+        elif Path(source).is_dir():
+            found = list(_of_ablation(Path(source), label, images, device, settings))
+        else:
+            config, _, checkpoint = source.partition('.py:')
+            config += '.py' if checkpoint else ''
+            found = [read_run(config, checkpoint or None, label, images, device, **settings)]
+        runs += [replace(run, num=num) for run in found]
+    for run in runs:
+        if sum((run.label, run.seed) == (other.label, other.seed) for other in runs) > 1:
+            raise ValueError(f'RUN: two models are called {run.label!r}: name them, such as CONFIG:CHECKPOINT=second')
     if len(scopes := {run.library for run in runs}) > 1:
         raise ValueError(f'RUN: models of one task are compared, and these are of {", ".join(sorted(scopes))}')
     first, *others = runs
@@ -340,18 +343,7 @@ def read_runs(
     return runs
 
 
-def _read(name: str, label: str, images: str, device, before: Sequence[Run], settings: Mapping) -> Iterator[Run]:
-    if name.startswith(TIMM):
-        configs = [run.cfg for run in before if run.cfg.filename]
-        yield timm_run(name.removeprefix(TIMM), label, images, device, configs[0] if configs else None)
-    elif Path(name).is_dir():
-        yield from _of_ablation(Path(name), label, images, device, settings)
-    else:
-        config, _, checkpoint = name.partition('.py:')
-        yield read_run(f'{config}.py' if checkpoint else config, checkpoint or None, label, images, device, **settings)
-
-
-def _of_ablation(folder: Path, label: str, images: str, device, settings: Mapping) -> Iterator[Run]:
+def _of_ablation(folder: Path, label: str, images: str, device: str | None, settings: Mapping) -> Iterator[Run]:
     """The finished cells of an ablation, paired by seed."""
     from vitplug.lab.ablate.cells import read_cell
 
@@ -399,18 +391,15 @@ def read_run(
 
 def _run(label: str, cfg: Config, model: nn.Module, images: str, device: str | None, seed: int = 0) -> Run:
     model = model.to(check_device(device)).eval().requires_grad_(False)
-    pipeline = list(pipeline_of(cfg.test_dataloader)[1])
-    source = source_of(cfg, images)
-    settings = [cfg.model, pipeline, cfg.get('test_evaluator'), source]
-    plain = [repr(one.to_dict() if hasattr(one, 'to_dict') else one) for one in settings]
-    return Run(label, cfg, model, digest(*plain, *_weights(model)), source, pipeline, seed)
-
-
-def _weights(model: nn.Module) -> Iterator[bytes | str]:
+    pipeline, source = list(pipeline_of(cfg.test_dataloader)[1]), source_of(cfg, images)
+    content = []
+    for settings in (cfg.model, pipeline, cfg.get('test_evaluator'), source):
+        content.append(repr(settings.to_dict() if hasattr(settings, 'to_dict') else settings))
     for name, value in sorted(model.state_dict().items()):
         value = value.detach().cpu().contiguous()
-        yield f'{name} {value.dtype} {tuple(value.shape)}'
-        yield value.reshape(-1).view(torch.uint8).numpy().tobytes()
+        content.append(f'{name} {value.dtype} {tuple(value.shape)}')
+        content.append(value.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return Run(label, cfg, model, digest(*content), source, pipeline, seed)
 
 
 def source_of(cfg: Config, images: str) -> Mapping | Path:
@@ -419,19 +408,16 @@ def source_of(cfg: Config, images: str) -> Mapping | Path:
     Raises:
         FileNotFoundError, ValueError: If there is none; says which there are.
     """
-    there = [split for split in SPLITS if cfg.get(f'{split}_dataloader')]
+    there = ', '.join(split for split in SPLITS if cfg.get(f'{split}_dataloader'))
     if images not in SPLITS:
         if not Path(images).exists():
-            raise FileNotFoundError(f'--images {images}: no such file or folder; or name a split, {", ".join(there)}')
+            raise FileNotFoundError(f'--images {images}: no such file or folder; or name a split, {there}')
         return Path(images)
-    if images not in there:
-        raise ValueError(
-            f'--images {images}: {cfg.filename} has no {images}_dataloader: name one of {", ".join(there)}'
-        )
-    leaves = list(loader_leaves(cfg, images))
+    leaves = list(loader_leaves(cfg, images)) if cfg.get(f'{images}_dataloader') else []
     if len(leaves) != 1:
         raise ValueError(
-            f'--images {images}: {images}_dataloader has {len(leaves)} data sets: expected one, no wrapper'
+            f'--images {images}: the {images}_dataloader of {cfg.filename} has {len(leaves)} data sets: expected one, '
+            f'no wrapper; there are {there}'
         )
     return {key: value for key, value in dict(leaves[0][1]).items() if key != 'pipeline'}
 
@@ -447,7 +433,7 @@ def timm_run(name: str, label: str, images: str, device: str | None, data: Confi
         data: The config of the data; None where ``images`` is a folder.
 
     Raises:
-        ImportError, ValueError: If timm is missing or has no such model, or the file does not fit.
+        ImportError, ValueError, RuntimeError: If timm is missing or has no such model, or the file does not fit.
     """
     import timm
     from timm.data import resolve_data_config
@@ -473,18 +459,17 @@ def timm_run(name: str, label: str, images: str, device: str | None, data: Confi
         raise ValueError(f'timm:{name}: tested with crop_mode {stock["crop_mode"]}, {height} x {width}: only squares')
     steps = [step['type'] for step in pipeline_of(data.test_dataloader)[1]] if data is not None else []
     in_memory = images in SPLITS and not any('LoadImageFromFile' in str(step) for step in steps)
-    pipeline = [
+    preprocessor = {key: [WHITE * value for value in stock[key]] for key in ('mean', 'std')}
+    settings = dict(type='TimmClassifier', model_name=name, num_classes=classes, data_preprocessor=preprocessor)
+    loaders = {f'{split}_dataloader': copy.deepcopy(data.get(f'{split}_dataloader')) for split in SPLITS if data}
+    cfg = Config(dict(default_scope='mmpretrain', model=settings, test_dataloader=dict(dataset={})) | loaders)
+    cfg.test_dataloader.dataset['pipeline'] = [
         *([] if in_memory else [dict(type='LoadImageFromFile', imdecode_backend='pillow')]),
         dict(type='NumpyToPIL', to_rgb=not in_memory),  # images in memory are red first
         dict(type='torchvision/Resize', size=floor(height / stock['crop_pct']), interpolation=stock['interpolation']),
         dict(type='torchvision/CenterCrop', size=height),
         dict(type='PackInputs'),
     ]
-    preprocessor = {key: [WHITE * value for value in stock[key]] for key in ('mean', 'std')}
-    settings = dict(type='TimmClassifier', model_name=name, num_classes=classes, data_preprocessor=preprocessor)
-    loaders = {f'{split}_dataloader': copy.deepcopy(data.get(f'{split}_dataloader')) for split in SPLITS if data}
-    cfg = Config(dict(default_scope='mmpretrain', model=settings, test_dataloader=dict(dataset={})) | loaders)
-    cfg.test_dataloader.dataset['pipeline'] = pipeline
     model = MODELS.build(copy.deepcopy(settings))
     model.model.load_state_dict(made.state_dict())
     return _run(label or name, cfg, model, images, device)

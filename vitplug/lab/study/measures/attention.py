@@ -1,4 +1,4 @@
-"""Measures of attention maps: entropy, distances, similarity, rollout.
+"""Measures of attention maps: entropy, distances, rollout.
 
 Maps are recorded ones, ``(B, W, H, Nq, Nk)``; a :class:`~..places.Place` says where their queries and keys lie. Maps
 of windows are measured as they are: no map of all pairs of tokens is formed. Averages run over queries that are tokens;
@@ -9,27 +9,20 @@ size, in rows of a sum above 1 as a share of it; probabilities stay as they are.
 
 A row whose attention to the patches is exactly zero (all of it on a class token or a sink) has no distance and no
 entropy: such queries are left out, and :func:`undefined_queries` counts them. Without any other query, the head has
-NaN.
+NaN. All functions raise a ValueError for maps of another place.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import combinations
-from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from vitplug.statistics.images import Arrays
 
-from ..measure import FEW, Measure, Seen, by_block, nothing
+from ..measure import FEW, Measure, Run, Seen, by_block, measure, nothing
 from ..places import Place, Slots, dense_maps
-
-if TYPE_CHECKING:  # mmengine, which models of other libraries do without
-    from ..runs import Run
 
 # Smallest probability whose logarithm is taken.
 TINY = 1e-12
@@ -37,13 +30,7 @@ TINY = 1e-12
 CHUNK = 1 << 22
 CLASS_TOKEN = 'cls_token'
 QUERIES = ('patch', 'cls', 'all')
-
-# Heads are averaged image by image, so that the mean has an interval of its own.
-OF_HEADS = '{}, mean of heads'
-AFTER = '{} after the plug'
 LEFT_OUT = 'queries left out'
-# Entries of a map that are kept until the last block has come.
-MOST = 2**25
 
 #: Maps ``(B, W, H, Nq, Nk)`` and where they are, to numbers ``(B, H)``.
 OfHeads = Callable[[Tensor, Place], Tensor]
@@ -62,7 +49,7 @@ def attention_entropy(maps_BWHNN: Tensor, place: Place, queries: str = 'patch') 
         ``(B, H)`` in nats, at most ``ln Nk``.
 
     Raises:
-        ValueError: If the maps are of another place, or there are no such queries.
+        ValueError: If there are no such queries.
     """
     counts_WN = place.keys.is_patch if queries == 'patch' else place.keys.is_token
 
@@ -74,20 +61,10 @@ def attention_entropy(maps_BWHNN: Tensor, place: Place, queries: str = 'patch') 
 
 
 def mean_attention_distance(maps_BWHNN: Tensor, place: Place, unit: tuple[float, float] = (1, 1)) -> Tensor:
-    """Mean attention distance, ``sum_j a_ij ||p_i - p_j||``, mean over patches. BViT, Fig. 6.
+    """Mean attention distance, ``sum_j a_ij ||p_i - p_j||``, mean over patches: ``(B, H)`` in pixels. BViT, Fig. 6.
 
-    Positions are the middles of the patches. Prefix tokens are left out, and rows are normalised again.
-
-    Args:
-        maps_BWHNN: Recorded maps.
-        place: Where they are.
-        unit: Length of the unit along both axes, in pixels.
-
-    Returns:
-        ``(B, H)`` in pixels.
-
-    Raises:
-        ValueError: If the maps are of another place.
+    Positions are the middles of the patches. Prefix tokens are left out, and rows are normalised again. ``unit`` is
+    the length of another unit along both axes, in pixels.
     """
     (y_i, x_i), (y_j, x_j) = (
         _middles(slots, pixels.start, pixels.stride, unit)
@@ -107,24 +84,17 @@ def non_locality(maps_BWHNN: Tensor, place: Place) -> Tensor:
 
 
 def relative_distance(maps_BWHNN: Tensor, place: Place) -> Tensor:
-    """Relative distance, ``sum_j a_ij ||p_i - p_j||_1`` over other patches, mean over queries. CB, Fig. 5b.
+    """Relative distance, ``sum_j a_ij ||p_i - p_j||_1`` over other patches, mean over queries: ``(B, H)``. CB, Fig. 5b.
 
     Positions run from 0 to 1 along each side of the map: ``((row + 0.5) / h, (column + 0.5) / w)``.
-
-    Returns:
-        ``(B, H)`` in sides of the image.
-
-    Raises:
-        ValueError: If the maps are of another place.
     """
     (y_i, x_i), (y_j, x_j) = (
-        _middles(slots, (0, 0), (1, 1), layout.hw)
-        for slots, layout in ((place.queries, place.layout), (place.keys, place.key_layout))
+        _middles(slots, (0, 0), (1, 1), hw) for slots, hw in zip((place.queries, place.keys), place.grids, strict=True)
     )
 
     def distance_of(maps: Tensor, rows: slice) -> Tensor:
         distances = (y_i[:, rows, None] - y_j[:, None]).abs() + (x_i[:, rows, None] - x_j[:, None]).abs()
-        return (maps * _like(place.keys.is_patch[:, None], maps) * _like(distances, maps)).sum(-1)
+        return (_counted(maps, place.keys.is_patch) * _like(distances, maps)).sum(-1)
 
     return _mean_over_queries(maps_BWHNN, place, place.queries.is_patch, distance_of)
 
@@ -133,7 +103,7 @@ def undefined_queries(maps_BWHNN: Tensor, place: Place) -> Tensor:
     """Share of the patch queries without any attention to patches, ``(B, H)``."""
 
     def is_undefined(maps: Tensor, rows: slice) -> Tensor:
-        return ((maps * _like(place.keys.is_patch[:, None], maps)).sum(-1) == 0).to(maps)
+        return (_counted(maps, place.keys.is_patch).sum(-1) == 0).to(maps)
 
     return _mean_over_queries(maps_BWHNN, place, place.queries.is_patch, is_undefined)
 
@@ -152,13 +122,12 @@ def attention_rollout(maps: Sequence[Tensor]) -> Tensor:
         ValueError: If there are no maps, or they are not square and of one size.
     """
     shapes = [tuple(map_BNN.shape) for map_BNN in maps]
-    if not shapes or len(set(shapes)) > 1 or len(shapes[0]) != 3 or shapes[0][1] != shapes[0][2]:
+    if len(set(shapes)) != 1 or len(shapes[0]) != 3 or shapes[0][1] != shapes[0][2]:
         raise ValueError(f'maps of shapes {shapes}: expected at least one (B, N, N), and all of one size')
-    rolled = None
+    rolled = identity = torch.eye(shapes[0][1], dtype=maps[0].dtype, device=maps[0].device)
     for map_BNN in maps:
-        map_BNN = 0.5 * map_BNN + 0.5 * torch.eye(map_BNN.shape[1], dtype=map_BNN.dtype, device=map_BNN.device)
-        step = map_BNN / map_BNN.sum(-1, keepdim=True)
-        rolled = step if rolled is None else step @ rolled
+        mixed_BNN = 0.5 * map_BNN + 0.5 * identity
+        rolled = mixed_BNN / mixed_BNN.sum(-1, keepdim=True) @ rolled
     return rolled
 
 
@@ -169,10 +138,8 @@ def _choose_queries(place: Place, queries: str) -> Tensor:
     """``(W, N)``, True for the chosen queries."""
     if queries not in QUERIES:
         raise ValueError(f'queries={queries!r}: expected one of {list(QUERIES)}')
-    if queries == 'patch':
-        return place.queries.is_patch
-    if queries == 'all':
-        return place.queries.is_token
+    if queries != 'cls':
+        return place.queries.is_patch if queries == 'patch' else place.queries.is_token
     if CLASS_TOKEN not in place.prefix_names:
         raise ValueError("queries='cls': these maps have no class token; choose 'patch' or 'all'")
     chosen_WN = torch.zeros_like(place.queries.is_prefix)
@@ -205,9 +172,20 @@ def _mean_over_queries(
     return total / count
 
 
-def _normalised(maps_BWHqN: Tensor, counts: Tensor) -> Tensor:
-    """Rows whose sum over the keys that count, ``(W, Nk)``, is 1; the other keys get 0. NaN where the sum is 0."""
-    counted = maps_BWHqN * _like(counts[:, None], maps_BWHqN)
+def _slices(rows: int, row_size: int) -> Iterator[slice]:
+    """Slices of rows with no more than :data:`CHUNK` numbers, or of one row."""
+    step = max(1, CHUNK // max(row_size, 1))
+    return (slice(first, first + step) for first in range(0, rows, step))
+
+
+def _counted(maps_BWHqN: Tensor, counts_WN: Tensor) -> Tensor:
+    """The weights of the keys that count; the other keys get 0."""
+    return maps_BWHqN * _like(counts_WN[:, None], maps_BWHqN)
+
+
+def _normalised(maps_BWHqN: Tensor, counts_WN: Tensor) -> Tensor:
+    """Rows whose sum over the keys that count is 1; NaN where the sum is 0."""
+    counted = _counted(maps_BWHqN, counts_WN)
     return counted / counted.sum(-1, keepdim=True)
 
 
@@ -216,20 +194,7 @@ def _like(per_window: Tensor, rows: Tensor) -> Tensor:
     return per_window.unsqueeze(1).to(rows)
 
 
-def _slices(rows: int, row_size: int) -> Iterator[slice]:
-    """Slices of rows with no more than :data:`CHUNK` numbers, or of one row."""
-    step = max(1, CHUNK // max(row_size, 1))
-    return (slice(first, first + step) for first in range(0, rows, step))
-
-
 # --- the measures of heads ---
-
-
-def _class_entropy(maps: Tensor, place: Place) -> Tensor:
-    """NaN where there is no class token."""
-    if CLASS_TOKEN not in place.prefix_names:
-        return maps.new_full((len(maps), maps.shape[2]), torch.nan)
-    return attention_entropy(maps, place, queries='cls')
 
 
 def of_heads(
@@ -244,98 +209,44 @@ def of_heads(
         more: Further attributes.
     """
 
-    def reduce(run: 'Run', kind: str, tensor: Tensor, place: Place) -> dict[str, np.ndarray]:
+    def reduce(run: Run, kind: str, tensor: Tensor, place: Place) -> dict[str, np.ndarray]:
         if kind == 'maps' and not run.changes_maps:
             return {}
-        form = AFTER if kind == 'maps' else '{}'
+        form = '{} after the plug' if kind == 'maps' else '{}'
         return {form.format(value): f(tensor, place)[0].float().cpu().numpy() for value, f in functions.items()}
 
     wants = ('probs', 'maps') if refined else ('probs',)
-    return Measure(name, definition, unit, source, _heads, wants, reduce, axes=('layer', 'head'), **more)
+    return Measure(name, definition, unit, source, _per_head, wants, reduce, axes=('layer', 'head'), **more)
 
 
-def _heads(seen: Seen) -> Arrays:
-    return per_head(seen.found, seen.run.blocks)
-
-
-def per_head(found: Mapping[str, Mapping[int, Mapping[str, np.ndarray]]], blocks: int) -> Arrays:
+def _per_head(seen: Seen) -> Arrays:
     """Arrays ``(blocks, heads)`` of each value, and the mean of the heads ``(blocks,)``; only values of some block.
 
-    Args:
-        found: Numbers ``(heads,)`` by intermediate, block and value.
-        blocks: Blocks of the model.
+    Heads are averaged image by image, so that the mean has an interval of its own.
     """
     values: dict[str, dict[int, np.ndarray]] = {}
-    for layers in found.values():
+    for layers in seen.found.values():
         for layer, kept in layers.items():
             for value, heads in kept.items():
                 values.setdefault(value, {})[layer] = heads
     arrays = {}
     for value, layers in values.items():
-        if any(np.isfinite(heads).any() for heads in layers.values()):
-            there = {layer: heads[np.isfinite(heads)] for layer, heads in layers.items()}
+        there = {layer: heads[np.isfinite(heads)] for layer, heads in layers.items()}
+        if any(map(len, there.values())):
             means = {layer: np.float32(heads.mean() if len(heads) else np.nan) for layer, heads in there.items()}
-            arrays[value] = by_block(layers, blocks)
-            arrays[OF_HEADS.format(value)] = by_block(means, blocks)
+            arrays[value] = by_block(layers, seen.run.blocks)
+            arrays[f'{value}, mean of heads'] = by_block(means, seen.run.blocks)
     return arrays
 
 
-# --- between blocks ---
+def _class_entropy(maps: Tensor, place: Place) -> Tensor:
+    """NaN where there is no class token."""
+    if CLASS_TOKEN not in place.prefix_names:
+        return maps.new_full((len(maps), maps.shape[2]), torch.nan)
+    return attention_entropy(maps, place, queries='cls')
 
 
-def _patches(run: 'Run', kind: str, tensor: Tensor, place: Place) -> Tensor | None:
-    """Attention of patches to patches ``(Nq, Nk)``, mean over heads; None where it is large."""
-    pairs = prod(place.layout.hw) * prod(place.key_layout.hw)
-    if pairs > MOST or (kind == 'maps' and not run.changes_maps):
-        return None
-    maps_NN = dense_maps(tensor.mean(2, keepdim=True), place)[0, 0]
-    return maps_NN[-prod(place.layout.hw) :, -prod(place.key_layout.hw) :].float()
-
-
-def _between_blocks(seen: Seen) -> Arrays:
-    """Cosine similarity of the maps of two blocks on the same grids of queries and keys."""
-    arrays, blocks = {}, seen.run.blocks
-    for kind, layers in seen.found.items():
-        there = {layer: maps for layer, maps in sorted(layers.items()) if maps is not None}
-        if not there:
-            continue
-        places = {layer: seen.place(layer) for layer in there}
-        grids = {layer: (place.layout.hw, place.key_layout.hw) for layer, place in places.items()}
-        matrix = np.full((blocks, blocks), np.nan, np.float32)
-        matrix[list(there), list(there)] = 1
-        for a, b in combinations(there, 2):
-            if grids[a] == grids[b]:
-                cosine = F.cosine_similarity(there[a].flatten(), there[b].flatten(), dim=0)
-                matrix[a, b] = matrix[b, a] = float(cosine)
-        form = AFTER if kind == 'maps' else '{}'
-        arrays[form.format('between blocks')] = matrix
-        arrays[form.format('to the next block')] = np.append(matrix.diagonal(1), np.float32(np.nan))
-    return arrays
-
-
-# --- rollout ---
-
-
-def _mean_map(run: 'Run', kind: str, tensor: Tensor, place: Place) -> Tensor:
-    return dense_maps(tensor.mean(2, keepdim=True), place)[:, 0]
-
-
-def _rollout(seen: Seen) -> Arrays:
-    """Rollout of the class token, or of all tokens, over the image ``(H, W)``, or why there is none."""
-    run, place, maps = seen.run, seen.place(0), seen.found.get('probs', {})
-    if missing := sorted(set(range(run.blocks)) - set(maps)):
-        return {'picture': seen.picture, 'target': np.array(f'blocks {missing} have no maps of their own')}
-    try:
-        rolled_NN = attention_rollout([maps[layer] for layer in sorted(maps)])[0]
-    except ValueError as error:  # tokens of blocks lie on several grids
-        return {'picture': seen.picture, 'target': np.array(str(error))}
-    prefix = rolled_NN.shape[-1] - prod(place.layout.hw)
-    row_N = rolled_NN[0] if run.has_class_token else rolled_NN[prefix:].mean(0)
-    heat = place.pixels.to_image(row_N[prefix:].unflatten(0, place.layout.hw), seen.size)
-    return {'picture': seen.picture, '': heat.float().cpu().numpy()}
-
-
-ATTENTION = (
+OF_HEADS = (
     of_heads(
         'entropy',
         'Entropy of the attention of a query, -sum_j a_ij ln a_ij, averaged over queries; at most ln N for N keys',
@@ -363,7 +274,6 @@ ATTENTION = (
         'pixels',
         'BViT, Fig. 6',
         {'mean distance': mean_attention_distance, LEFT_OUT: undefined_queries},
-        draw='sorted_heads',
     ),
     of_heads(
         'non_locality',
@@ -372,27 +282,39 @@ ATTENTION = (
         'ReViT, Fig. 7',
         {'non-locality': non_locality},
     ),
-    Measure(
-        'map_similarity',
-        'Cosine similarity of the attention maps of two blocks on one grid, each the mean over its heads',
-        'cosine',
-        'DeepViT, Sec. 3 (Zhou et al. 2021), of whole maps',
-        _between_blocks,
-        ('probs', 'maps'),
-        _patches,
-        axes=('layer', 'other layer'),
-    ),
-    Measure(
-        'rollout',
-        'Product over all blocks of the maps, averaged over heads, half identity and normalised by row: attention of '
-        'the class token to the patches, or of all tokens where there is none',
-        'probability',
-        'BViT, Fig. 7; Abnar and Zuidema 2020, Eq. 1',
-        _rollout,
-        ('probs',),
-        _mean_map,
-        nothing,
-        most=FEW,
-        draw='heat',
-    ),
 )
+
+
+# --- rollout ---
+
+
+def _mean_map(run: Run, kind: str, tensor: Tensor, place: Place) -> Tensor:
+    return dense_maps(tensor.mean(2, keepdim=True), place)[:, 0]
+
+
+@measure(
+    'probability',
+    'BViT, Fig. 7; Abnar and Zuidema 2020, Eq. 1',
+    'probs',
+    reduce=_mean_map,
+    estimate=nothing,
+    most=FEW,
+    draw='heat',
+)
+def rollout(seen: Seen) -> Arrays:
+    """Product over all blocks of the maps, averaged over heads, half identity and normalised by row: attention of the
+    class token to the patches, or of all tokens where there is none."""
+    place, maps = seen.place(0), seen.found.get('probs', {})
+    try:
+        if missing := sorted(set(range(seen.run.blocks)) - set(maps)):
+            raise ValueError(f'blocks {missing} have no maps of their own')
+        rolled_NN = attention_rollout([maps[layer] for layer in sorted(maps)])[0]
+    except ValueError as error:  # the picture says so
+        return {'picture': seen.picture, 'target': np.array(str(error))}
+    prefix = rolled_NN.shape[-1] - place.layout.hw[0] * place.layout.hw[1]
+    row_N = rolled_NN[0] if seen.run.has_class_token else rolled_NN[prefix:].mean(0)
+    heat = place.pixels.to_image(row_N[prefix:].unflatten(0, place.layout.hw), seen.size)
+    return {'picture': seen.picture, '': heat.float().cpu().numpy()}
+
+
+ATTENTION = (*OF_HEADS, rollout)

@@ -12,35 +12,25 @@ Two estimates of the same quantity:
 Shape suffixes: L layers, M images.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from vitplug.statistics.images import Arrays, Estimate, jackknife
+from vitplug.statistics.images import Arrays, Estimate, jackknife, without_groups
 
-from ..measure import Measure, Seen
+from ..measure import Measure, Run, Seen
 from ..places import Place
-
-if TYPE_CHECKING:
-    from ..runs import Run
 
 # Images whose features are compared at a time; the fewest: the unbiased estimate needs four, and one is left out.
 GROUP, LEAST = 32, 5
 
 
 def centred_grams(layers: Iterable[Tensor]) -> Tensor:
-    """Centred Gram matrices ``(L, M, M)``, float64, of features ``(M, p)``; the layers may differ in p.
-
-    Raises:
-        ValueError: If they are no features of the same images.
-    """
+    """Centred Gram matrices ``(L, M, M)``, float64, of features ``(M, p)``; the layers may differ in p."""
     grams = []
     for x_Mp in layers:
-        if x_Mp.ndim != 2 or (grams and len(x_Mp) != len(grams[0])):
-            raise ValueError(f'features {tuple(x_Mp.shape)}: expected (images, numbers of each), of the same images')
         # Relative to the first image, so that features without variance become exact zeros.
         relative = x_Mp.double() - x_Mp[:1].double()
         centred = relative - relative.mean(0)
@@ -50,6 +40,11 @@ def centred_grams(layers: Iterable[Tensor]) -> Tensor:
 
 def biased(grams_LMM: Tensor) -> np.ndarray:
     """Biased HSIC of every two layers, up to a factor that CKA does not see, ``(L, L)``."""
+    centred_LMM = grams_LMM - grams_LMM.mean(1, keepdim=True)
+    return _products(centred_LMM - centred_LMM.mean(2, keepdim=True))
+
+
+def _products(grams_LMM: Tensor) -> np.ndarray:
     return (grams_LMM.flatten(1) @ grams_LMM.flatten(1).T).cpu().numpy()
 
 
@@ -66,7 +61,7 @@ def unbiased(grams_LMM: Tensor) -> np.ndarray:
     grams_LMM += rows_LM.sum(1)[:, None, None] / ((examples - 1) * (examples - 2))
     grams_LMM -= (rows_LM[:, :, None] + rows_LM[:, None, :]) / (examples - 2)
     grams_LMM.diagonal(dim1=1, dim2=2).zero_()
-    return biased(grams_LMM) / (examples * (examples - 3))
+    return _products(grams_LMM) / (examples * (examples - 3))
 
 
 def cka(hsic: np.ndarray) -> np.ndarray:
@@ -76,60 +71,28 @@ def cka(hsic: np.ndarray) -> np.ndarray:
         return hsic / np.sqrt(own[..., :, None] * own[..., None, :])
 
 
-# --- of groups of images, and without each image in turn ---
-
-
-def _grams(unit: Arrays) -> Tensor:
-    return torch.from_numpy(unit['grams'])
-
-
-def of_sums(units: Sequence[Arrays]) -> tuple[np.ndarray, Iterator[np.ndarray]]:
+def of_sums(groups: Sequence[Tensor]) -> np.ndarray:
     """Unbiased CKA of all groups together."""
-    groups = [unbiased(_grams(unit)) for unit in units]
-    total = np.sum(groups, axis=0)
-
-    def without_each() -> Iterator[np.ndarray]:
-        for unit, group in zip(units, groups, strict=True):
-            images = torch.arange(unit['grams'].shape[-1])
-            for left_out in images:
-                kept = images[images != left_out]
-                part = _grams(unit)[:, kept][:, :, kept]
-                yield cka(total - group + unbiased(part))
-
-    return cka(total), without_each()
+    return cka(np.sum([unbiased(grams_LMM) for grams_LMM in groups], axis=0))
 
 
-def of_batches(units: Sequence[Arrays]) -> tuple[np.ndarray, Iterator[np.ndarray]]:
-    """The mean of the biased CKA of batches."""
-    batches = [cka(biased(_grams(unit))) for unit in units]
-    mean = np.mean(batches, axis=0)
-
-    def without_each() -> Iterator[np.ndarray]:
-        for unit, batch in zip(units, batches, strict=True):
-            for without in cka(_biased_without_each(_grams(unit))):
-                yield mean + (without - batch) / len(batches)
-
-    return mean, without_each()
+def of_batches(groups: Sequence[Tensor]) -> np.ndarray:
+    """The mean of the biased CKA of groups."""
+    return np.mean([cka(biased(grams_LMM)) for grams_LMM in groups], axis=0)
 
 
-def _biased_without_each(grams_LMM: Tensor) -> np.ndarray:
-    """Biased HSIC without each image in turn, ``(M, L, L)``.
-
-    Without image i, centred inner products ``K_jk`` become ``K_jk + (K_ij + K_ik) / (m - 1) + K_ii / (m - 1)^2``, and
-    so the products of two layers, ``t = sum_jk K_jk L_jk``, become ``t - 2 f sum_j K_ij L_ij + f^2 K_ii L_ii`` with
-    ``f = m / (m - 1)``.
-    """
-    rows_MLL = torch.stack([(gram_MM * grams_LMM).sum(2) for gram_MM in grams_LMM]).permute(2, 0, 1)
-    diagonal_ML = grams_LMM.diagonal(dim1=1, dim2=2).T
-    factor = len(rows_MLL) / (len(rows_MLL) - 1)
-    both_MLL = diagonal_ML[:, :, None] * diagonal_ML[:, None, :]
-    return (rows_MLL.sum(0) - 2 * factor * rows_MLL + factor**2 * both_MLL).cpu().numpy()
+def of_images(units: Sequence[Arrays], images: Iterable[tuple[int, int]]) -> list[Tensor]:
+    """Gram matrices of some images, given as numbers of their group and in it."""
+    kept: dict[int, list[int]] = {}
+    for number, image in images:
+        kept.setdefault(number, []).append(image)
+    return [torch.from_numpy(units[number]['grams'])[:, some][:, :, some] for number, some in kept.items()]
 
 
 # --- the measures ---
 
 
-def _features(run: 'Run', kind: str, tensor: Tensor, place: Place) -> Tensor:
+def _features(run: Run, kind: str, tensor: Tensor, place: Place) -> Tensor:
     return tensor.flatten().float()
 
 
@@ -177,12 +140,12 @@ ESTIMATORS = {
 
 def of_cka(name: str, estimator: str, what: str, unit: str, figure: str, values: Callable, axes: tuple) -> Measure:
     """A measure of the CKA of all blocks' outputs, flattened over tokens."""
-    groups, matrices, words, source = ESTIMATORS[estimator]
+    groups, matrix, words, source = ESTIMATORS[estimator]
 
-    def estimate(run: 'Run', units: Sequence[Arrays]) -> dict[str, Estimate]:
-        whole, left_out = matrices(units)
-        images = sum(unit['grams'].shape[-1] for unit in units)
-        return jackknife(values(whole), list(map(values, left_out)), images)
+    def estimate(run: Run, units: Sequence[Arrays]) -> dict[str, Estimate]:
+        images = [(number, image) for number, unit in enumerate(units) for image in range(unit['grams'].shape[-1])]
+        left_out = [values(matrix(of_images(units, some))) for some in without_groups(images)]
+        return jackknife(values(matrix(of_images(units, images))), left_out, len(images))
 
     return Measure(
         f'{name}{estimator}',

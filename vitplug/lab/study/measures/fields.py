@@ -9,9 +9,8 @@ Section 3 and its code::
 The rectifier acts on each image, so images go through one at a time.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -22,10 +21,7 @@ from vitplug.hosting import PluggedModel, with_gradient
 from vitplug.statistics.images import Arrays
 
 from ..gaussian_fit import fit_gaussian
-from ..measure import Measure, Seen, together
-
-if TYPE_CHECKING:
-    from ..runs import Run
+from ..measure import Run, Seen, measure, together
 
 #: From images ``(1, C, H, W)`` to the last map ``(1, D, h, w)``.
 FeatureMap = Callable[[Tensor], Tensor]
@@ -59,7 +55,7 @@ def last_map(backbone: PluggedModel, images: Tensor) -> Tensor:
         backbone.out_type = out_type
 
 
-def feature_map(run: 'Run') -> FeatureMap | PluggedModel:
+def feature_map(run: Run) -> FeatureMap | PluggedModel:
     """What gives the last map: a backbone of vitplug, or a function of any model that gives one."""
     own = getattr(run.model, 'backbone', None)
     if isinstance(own, PluggedModel):
@@ -114,19 +110,13 @@ def frozen(model: object) -> Iterator[None]:
 
 
 def input_gradient(features: PluggedModel | FeatureMap, image: Tensor) -> Tensor:
-    """What one image adds to the ERF: the rectified gradient of the central token, mean over channels.
+    """What one image ``(1, C, H, W)`` adds to the ERF: the rectified gradient of the central token, ``(H, W)``.
 
-    Args:
-        features: A backbone in evaluation mode, or any function from an image to a map. Its parameters get no
-            gradients.
-        image: Normalised, ``(1, C, H, W)``.
-
-    Returns:
-        ``(H, W)``, not negative.
+    ``features`` is a backbone in evaluation mode, or any function from an image to a map.
 
     Raises:
-        ValueError: If the model is in training mode, the batch has several images, or what ``features`` gives is no map
-            or does not depend on the image.
+        ValueError: If the model is in training mode, there are several images, or ``features`` gives no map that
+            depends on the image.
     """
     with torch.enable_grad(), frozen(features):
         pixels, centre_D = _central_token(features, image)
@@ -165,18 +155,6 @@ def _central_token(features: PluggedModel | FeatureMap, image: Tensor) -> tuple[
     return pixels, maps[0, :, row, column].to(at_least_float32(maps.dtype))
 
 
-def effective_receptive_field(features: PluggedModel | FeatureMap, images: Iterable[Tensor]) -> Tensor:
-    """The mean of :func:`input_gradient` over images of one size: ``(H, W)``, float64.
-
-    Raises:
-        ValueError: If there are no images, or they differ in size; or as :func:`input_gradient`.
-    """
-    fields = [input_gradient(features, image).double() for image in images]
-    if len({field.shape for field in fields}) != 1:
-        raise ValueError(f'images of {[tuple(field.shape) for field in fields]} pixels: expected some of one size')
-    return torch.stack(fields).mean(0)
-
-
 # --- the measure ---
 
 
@@ -186,7 +164,23 @@ def mean_field(fields: Sequence[np.ndarray]) -> np.ndarray:
     return mean / max(mean.sum(), np.finfo(float).tiny)
 
 
-def _field(seen: Seen) -> Arrays:
+def _fit(units: Sequence[Arrays]) -> Arrays:
+    fit = fit_gaussian(mean_field([unit['field'] for unit in units]))
+    noise = {'rounding noise': np.array(1.0)} if units[0]['is noise'] else {}
+    return {value: np.array(getattr(fit, name)) for value, name in FITTED.items()} | noise
+
+
+@measure(
+    'pixels; R²: share',
+    'Gaussian Attention Bias, Sec. 3 and supplement',
+    estimate=together(_fit),
+    one_size=True,
+    draw='receptive_fields',
+)
+def erf(seen: Seen) -> Arrays:
+    """Gradient of the central token of the last map, mean over channels, to the normalised image, mean over its
+    channels, rectified, averaged over images of the most frequent size; and the Gaussian fitted to it: standard
+    deviations and the share of the variance that it explains."""
     features = feature_map(seen.run)
     if 'cancels' not in seen.run.cache:
         seen.run.cache['cancels'] = cancels(features, seen.inputs)
@@ -194,23 +188,4 @@ def _field(seen: Seen) -> Arrays:
     return {'field': field, 'is noise': np.array(float(seen.run.cache['cancels']))}
 
 
-def _fit(units: Sequence[Arrays]) -> Arrays:
-    fit = fit_gaussian(mean_field([unit['field'] for unit in units]))
-    noise = {'rounding noise': np.array(1.0)} if units[0]['is noise'] else {}
-    return {value: np.array(getattr(fit, name)) for value, name in FITTED.items()} | noise
-
-
-FIELDS = (
-    Measure(
-        'erf',
-        'Gradient of the central token of the last map, mean over channels, to the normalised image, mean over its '
-        'channels, rectified, averaged over images of the most frequent size; and the Gaussian fitted to it: standard '
-        'deviations and the share of the variance that it explains',
-        'pixels; R²: share',
-        'Gaussian Attention Bias, Sec. 3 and supplement',
-        _field,
-        estimate=together(_fit),
-        one_size=True,
-        draw='receptive_fields',
-    ),
-)
+FIELDS = (erf,)

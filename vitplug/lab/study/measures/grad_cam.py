@@ -22,13 +22,11 @@ from vitplug.attention.precision import at_least_float32
 from vitplug.hosting import PixelGrid, PluggedModel, with_gradient
 from vitplug.statistics.images import Arrays
 
-from ..measure import FEW, Measure, Seen, nothing
+from ..measure import FEW, Run, Seen, measure, nothing
 from .fields import frozen
 
 if TYPE_CHECKING:
     from vitplug.tasks.targets import Target
-
-    from ..runs import Run
 
 #: Tokens of a block that can be taken, in words.
 AT = {'attn': 'output of the attention branch', 'mlp': 'output of the MLP branch', 'block': "block's output"}
@@ -103,9 +101,13 @@ def grad_cams(
         raise ValueError(f'{type(model).__name__} is in training mode, where predictions are random: call eval() first')
     if at not in AT:
         raise ValueError(f'at={at!r}: expected one of {list(AT)}')
+    if target is None:
+        from vitplug.tasks import task_of  # mmengine, which models of other libraries do without
+
+        target = task_of(model).target()
     recorder = backbone.recorder((at,), layers)
     with torch.inference_mode(False), torch.enable_grad(), frozen(model), backbone.recording(recorder):
-        scores = (target or _target_of(model))(model, with_gradient(images))
+        scores = target(model, with_gradient(images))
         tokens = recorder.collect().get(at, {})
         if not tokens:
             raise ValueError(f'at={at!r}: blocks {layers} of {type(backbone).__name__} have no {AT[at]}')
@@ -119,25 +121,32 @@ def grad_cams(
     for (layer, tokens_BND), grad_BND in zip(tokens.items(), grads, strict=True):
         layout, pixels = backbone.place_block(layer, size)
         if grad_BND is not None and grad_BND[:, layout.num_prefix :].any():
-            patches = (t.detach()[:, layout.num_prefix :] for t in (tokens_BND, grad_BND))
-            heat = weigh_channels(*patches).unflatten(1, pixels.hw)
-            maps[layer] = GradCam(heat, layer, at, scores.names, scores.values.detach(), pixels, size)
+            tokens, grad = (t.detach()[:, layout.num_prefix :] for t in (tokens_BND, grad_BND))
+            wide = at_least_float32(tokens.dtype)
+            heat_BN = torch.einsum('bnd,bd->bn', tokens.to(wide), grad.to(wide).mean(1)).relu()
+            maps[layer] = GradCam(
+                heat_BN.unflatten(1, pixels.hw), layer, at, scores.names, scores.values.detach(), pixels, size
+            )
     return maps
 
 
-def weigh_channels(tokens_BND: Tensor, grad_BND: Tensor) -> Tensor:
-    """The map of patch tokens ``(B, N, D)`` and the score's gradient to them, ``(B, N)``."""
-    tokens_BND, grad_BND = (t.to(at_least_float32(t.dtype)) for t in (tokens_BND, grad_BND))
-    return torch.einsum('bnd,bd->bn', tokens_BND, grad_BND.mean(1)).relu()
+def _no_target(run: Run) -> str:
+    own = isinstance(getattr(run.model, 'backbone', None), PluggedModel)
+    return '' if own else 'its backbone is not one of vitplug'
 
 
-def _target_of(model: nn.Module) -> 'Target':
-    from vitplug.tasks import task_of  # mmengine, which models of other libraries do without
-
-    return task_of(model).target()
-
-
-def _cams(seen: Seen) -> Arrays:
+@measure(
+    'score',
+    'ReViT, Fig. 1 and 8; Selvaraju et al. 2017',
+    estimate=nothing,
+    most=FEW,
+    why_not=_no_target,
+    draw='heat',
+)
+def grad_cam(seen: Seen) -> Arrays:
+    """ReLU of the tokens at the output of the attention branch, weighed by the mean gradient of a score: the logit of
+    the predicted class, the logits of the most frequent class's pixels, or the score of the first box; of the last two
+    blocks that it depends on."""
     heats, target = {}, ''
     try:
         maps = grad_cams(seen.run.model, seen.inputs)
@@ -149,23 +158,4 @@ def _cams(seen: Seen) -> Arrays:
     return dict(picture=seen.picture, target=np.array(target), **heats)
 
 
-def _no_target(run: 'Run') -> str:
-    own = isinstance(getattr(run.model, 'backbone', None), PluggedModel)
-    return '' if own else 'its backbone is not one of vitplug'
-
-
-GRAD_CAM = (
-    Measure(
-        'grad_cam',
-        f'ReLU of the tokens at the {AT["attn"]}, weighed by the mean gradient of a score: the logit of the predicted '
-        "class, the logits of the most frequent class's pixels, or the score of the first box; of the last two blocks "
-        'that it depends on',
-        'score',
-        'ReViT, Fig. 1 and 8; Selvaraju et al. 2017',
-        _cams,
-        estimate=nothing,
-        most=FEW,
-        why_not=_no_target,
-        draw='heat',
-    ),
-)
+GRAD_CAM = (grad_cam,)

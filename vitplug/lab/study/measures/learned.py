@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 from torch import Tensor
@@ -12,12 +11,9 @@ from vitplug.hosting import PluggedModel
 from vitplug.statistics.images import Arrays
 
 from ..gaussian_fit import PARAMETERS, fit_gaussian
-from ..measure import SHOWN, Measure, Seen, by_block, of_model
+from ..measure import SHOWN, Run, Seen, by_block, measure, of_model
 from ..places import Place
 from .fields import FITTED, centre_token
-
-if TYPE_CHECKING:
-    from ..runs import Run
 
 LOW, HIGH = 0.1, 0.9
 #: Statistics by name of the value, such as ``gab.sigma``, block (None: the whole network) and name.
@@ -28,8 +24,8 @@ def learned_statistics(backbone: PluggedModel) -> Statistics:
     """Statistics of all learned values of a backbone's plugs, as they act: a clamped alpha is clamped.
 
     Returns:
-        ``{'gab.sigma': {block index: {'mean': ...}}}`` with ``'mean'`` and ``'count'``; ``'min'`` and ``'max'`` of
-        several numbers; ``'quantile_ratio'`` of a Lambda. ``gab.sigma`` also has ``'pixels'``, the mean in pixels: of
+        ``{'gab.sigma': {block index: {'mean': ...}}}`` with ``'mean'``; ``'min'`` and ``'max'`` of several
+        numbers; ``'quantile_ratio'`` of a Lambda. ``gab.sigma`` also has ``'pixels'``, the mean in pixels: of
         the rows and of the columns if they differ, ``'pixels_y'`` and ``'pixels_x'``.
     """
     statistics: dict[str, dict[int | None, dict[str, float]]] = {}
@@ -37,7 +33,7 @@ def learned_statistics(backbone: PluggedModel) -> Statistics:
         symbol = name.split('.')[1]  # 'Lambda' of 'cb.Lambda.mlp_end'
         for block, value in of_blocks.items():
             value = value.detach().double()
-            found = dict(mean=value.mean().item(), count=value.numel())
+            found = dict(mean=value.mean().item())
             if value.numel() > 1:
                 found |= dict(min=value.min().item(), max=value.max().item())
             if symbol == 'sigma':
@@ -78,15 +74,28 @@ def _finer_stride(backbone: PluggedModel, block: int) -> tuple[float, float]:
     return tuple(min(pair) for pair in zip(queries, keys, strict=True))
 
 
-def _learned(seen: Seen) -> Arrays:
+def _no_values(run: Run) -> str:
+    return '' if run.backbone.learned_values() else 'it has no plug with learned values'
+
+
+@measure(
+    'as learned',
+    'ReViT, Fig. 10; Gaussian Attention Bias; Context Broadcasting, Fig. 6',
+    estimate=of_model,
+    axes=('layer',),
+    most=1,
+    why_not=_no_values,
+)
+def learned(seen: Seen) -> Arrays:
+    """What plugs have learned, as it acts: alpha, A, sigma and Lambda of each block, over heads or channels; values
+    that blocks share are given at each; the quantile ratio of a Lambda is its 10 % over its 90 % quantile."""
     values: dict[str, dict[int, float]] = {}
     for name, of_blocks in learned_statistics(seen.run.backbone).items():
         for block, statistics in of_blocks.items():
             blocks = range(seen.run.blocks) if block is None else [block]
             for statistic, number in statistics.items():
-                if statistic != 'count':
-                    told = f'{name}, {statistic.replace("_", " ")}'
-                    values.setdefault(told, {}).update(dict.fromkeys(blocks, number))
+                told = f'{name}, {statistic.replace("_", " ")}'
+                values.setdefault(told, {}).update(dict.fromkeys(blocks, number))
     return {value: by_block(numbers, seen.run.blocks) for value, numbers in values.items()}
 
 
@@ -94,16 +103,13 @@ def _learned(seen: Seen) -> Arrays:
 
 
 def bias_of(bias: Tensor, site: Site, patch: int) -> Tensor:
-    """The position bias of one query, mean over heads.
+    """The position bias of one query, mean over heads: ``(h, w)`` on the keys' grid.
 
     Args:
-        bias: Intermediate ``'bias'`` of a block, ``(H or 1, Nq, Nk)`` or ``(B, W, H, Nq, Nk)``: in windows, that of one
-            window. It is the sum of the host's table and of all plugs in the bias socket.
+        bias: Intermediate ``'bias'`` of a block, ``(H or 1, Nq, Nk)`` or ``(B, W, H, Nq, Nk)``: the host's table and
+            all plugs in the bias socket.
         site: Intermediate ``'site'`` of the block.
         patch: Index of the query among the patches of its window, in reading order.
-
-    Returns:
-        ``(h, w)`` on the keys' grid.
 
     Raises:
         ValueError: If there are several images or windows with a bias of their own.
@@ -121,21 +127,30 @@ def has_own_biases(bias: Tensor) -> bool:
 
 
 def centre_bias(bias: Tensor, site: Site) -> Tensor:
-    """The position bias of the central query, as the paper fits it: mean over heads, minimum subtracted.
-
-    Arguments, result and errors as :func:`bias_of`.
-    """
+    """That of the central query, as the paper fits it: its minimum is subtracted."""
     queries = site.pairs.queries
     row, column = centre_token(queries.hw)
     of_keys = bias_of(bias, site, row * queries.width + column)
     return of_keys - of_keys.min()
 
 
-def _bias(run: 'Run', kind: str, tensor: Tensor, place: Place) -> np.ndarray | None:
+def _bias(run: Run, kind: str, tensor: Tensor, place: Place) -> np.ndarray | None:
     return None if has_own_biases(tensor) else centre_bias(tensor, place.site).cpu().numpy()
 
 
-def _bias_fits(seen: Seen) -> Arrays:
+@measure(
+    'tokens; R²: share',
+    'Gaussian Attention Bias, Fig. 6 and Table 1',
+    'bias',
+    reduce=_bias,
+    estimate=of_model,
+    axes=('layer',),
+    most=1,
+    draw='biases',
+)
+def position_bias(seen: Seen) -> Arrays:
+    """Gaussian fitted to the position bias of the central query, host and plugs together, mean over heads, minimum
+    subtracted: its standard deviations, and the share of the variance that it explains."""
     biases = {layer: bias for layer, bias in seen.found.get('bias', {}).items() if bias is not None}
     maps = {i: bias for i, bias in biases.items() if prod(bias.shape) >= PARAMETERS and min(bias.shape) >= 2}
     fits = {layer: fit_gaussian(bias) for layer, bias in maps.items()}
@@ -146,31 +161,4 @@ def _bias_fits(seen: Seen) -> Arrays:
     return values | {f'{SHOWN}block {layer:02}': bias.astype(np.float32) for layer, bias in maps.items()}
 
 
-LEARNED = (
-    Measure(
-        'position_bias',
-        'Gaussian fitted to the position bias of the central query, host and plugs together, mean over heads, minimum '
-        'subtracted: its standard deviations, and the share of the variance that it explains',
-        'tokens; R²: share',
-        'Gaussian Attention Bias, Fig. 6 and Table 1',
-        _bias_fits,
-        ('bias',),
-        _bias,
-        of_model,
-        ('layer',),
-        most=1,
-        draw='biases',
-    ),
-    Measure(
-        'learned',
-        'What plugs have learned, as it acts: alpha, A, sigma and Lambda of each block, over heads or channels; values '
-        'that blocks share are given at each; the quantile ratio of a Lambda is its 10 % over its 90 % quantile',
-        'as learned',
-        'ReViT, Fig. 10; Gaussian Attention Bias; Context Broadcasting, Fig. 6',
-        _learned,
-        estimate=of_model,
-        axes=('layer',),
-        most=1,
-        why_not=lambda run: '' if run.backbone.learned_values() else 'it has no plug with learned values',
-    ),
-)
+LEARNED = (position_bias, learned)

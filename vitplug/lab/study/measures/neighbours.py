@@ -3,8 +3,6 @@
 The bank is of training images, through the test pipeline. Shape suffixes: N samples, T patches, D width, C classes.
 """
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -12,12 +10,9 @@ from torch import Tensor
 
 from vitplug.statistics.images import Arrays
 
-from ..measure import Measure, Seen, together
+from ..measure import Measure, Run, Seen, measure, together
 from .fields import feature_map, map_of
 from .scores import areas_of, mean_iou, void_label
-
-if TYPE_CHECKING:
-    from ..runs import Run
 
 # DINO's: neighbours, and the temperature of their weights.
 NEIGHBOURS_OF_VOTE, TEMPERATURE = 20, 0.07
@@ -63,7 +58,7 @@ def _label_map(seen: Seen) -> Tensor:
     return F.pad(grown, (0, seen.size[1] - width, 0, seen.size[0] - height), value=void_label(seen.run))
 
 
-def patch_shares(label_HW: Tensor, size: tuple[int, int], grid: tuple[int, int], run: 'Run') -> np.ndarray:
+def patch_shares(label_HW: Tensor, size: tuple[int, int], grid: tuple[int, int], run: Run) -> np.ndarray:
     """The share of each patch's pixels in each class ``(T, C)``, patches in reading order; void is in none."""
     classes, count = len(run.dataset.metainfo['classes']), grid[0] * grid[1]
     rows, columns = (torch.arange(side) * cells // side for side, cells in zip(size, grid, strict=True))
@@ -88,7 +83,7 @@ def votes(queries_ND: Tensor, bank_ND: Tensor, targets_NC: Tensor) -> Tensor:
     return torch.cat(chunks)
 
 
-def _bank(run: 'Run') -> tuple[Tensor, Tensor]:
+def _bank(run: Run) -> tuple[Tensor, Tensor]:
     """Features and targets of the training images."""
     if 'joined bank' not in run.cache:
         units, classes = run.cache['bank'], len(run.dataset.metainfo['classes'])
@@ -100,22 +95,6 @@ def _bank(run: 'Run') -> tuple[Tensor, Tensor]:
             targets = torch.from_numpy(np.concatenate([unit['shares'] for unit in units]))
         run.cache['joined bank'] = torch.from_numpy(features), targets
     return run.cache['joined bank']
-
-
-def _right(found: int, one: Arrays) -> Arrays:
-    return {'top-1': np.array(100.0 * (found == int(one['label'])))}
-
-
-def _knn(seen: Seen) -> Arrays:
-    one = _image(seen)
-    return _right(int(votes(torch.from_numpy(one['features'])[None], *_bank(seen.run)).argmax()), one)
-
-
-def _linear(seen: Seen) -> Arrays:
-    one = _image(seen)
-    if 'head' not in seen.run.cache:
-        seen.run.cache['head'] = _fitted(*_bank(seen.run))
-    return _right(int(seen.run.cache['head'].predict(one['features'][None])[0]), one)
 
 
 def _fitted(features_ND: Tensor, targets_NC: Tensor):
@@ -132,21 +111,8 @@ def _fitted(features_ND: Tensor, targets_NC: Tensor):
     return make_pipeline(StandardScaler(), head).fit(features_ND.numpy(), labels)
 
 
-@torch.no_grad()
-def _dense(seen: Seen) -> Arrays:
-    """Votes of patches, enlarged bilinearly to the label map: what mmseg does with the logits of a head."""
-    features_Dhw = map_of(feature_map(seen.run), seen.inputs)[0]
-    scores_TC = votes(features_Dhw.flatten(1).T.float().cpu(), *_bank(seen.run))
-    maps = scores_TC.T.unflatten(1, tuple(features_Dhw.shape[1:]))[None]
-    height, width = seen.batch['inputs'][0].shape[-2:]
-    maps = F.interpolate(maps, seen.size, mode='bilinear', align_corners=False)[..., :height, :width]
-    label = seen.batch['data_samples'][0].gt_sem_seg.data[0].long()
-    predicted = F.interpolate(maps, tuple(label.shape), mode='bilinear', align_corners=False)[0].argmax(0)
-    return areas_of(seen.run, predicted, label)
-
-
 def _of(library: str):
-    def why_not(run: 'Run') -> str:
+    def why_not(run: Run) -> str:
         if run.library != library:
             return f'it is of {library}, and the model of {run.library}'
         return '' if run.cfg.get('train_dataloader') else 'its config has no train_dataloader to learn from'
@@ -154,42 +120,47 @@ def _of(library: str):
     return why_not
 
 
-BANK_OF_IMAGES, BANK_OF_PATCHES = (
-    Measure(f'bank of {what}', 'Features of training images', '', '', observe)
-    for what, observe in (('images', _image), ('patches', _patches))
+OF_IMAGES, OF_PATCHES = (
+    dict(bank=Measure(f'bank of {what}', 'Features of training images', '', '', observe), why_not=_of(of), slow=True)
+    for what, observe, of in (('images', _image, 'mmpretrain'), ('patches', _patches, 'mmseg'))
 )
-WORDS = f'{NEIGHBOURS_OF_VOTE} neighbours by cosine, weighted by exp(similarity / {TEMPERATURE:g})'
 
-NEIGHBOURS = (
-    Measure(
-        'knn',
-        f'Top-1 of the votes of {WORDS}, of the mean patch tokens of training images',
-        'points',
-        'DINO (Caron et al. 2021)',
-        _knn,
-        bank=BANK_OF_IMAGES,
-        why_not=_of('mmpretrain'),
-        slow=True,
-    ),
-    Measure(
-        'linear',
-        'Top-1 of a logistic regression on the standardised mean patch tokens of training images',
-        'points',
-        'scikit-learn; its penalty by cross-validation over training images',
-        _linear,
-        bank=BANK_OF_IMAGES,
-        why_not=_of('mmpretrain'),
-        slow=True,
-    ),
-    Measure(
-        'dense_knn',
-        f'mIoU of the votes of {WORDS}, of up to {PATCHES} patches of each training image',
-        'points',
-        'Hummingbird (Balazevic et al. 2023); DINO for the votes',
-        _dense,
-        bank=BANK_OF_PATCHES,
-        estimate=together(mean_iou),
-        why_not=_of('mmseg'),
-        slow=True,
-    ),
-)
+
+def _right(found: int, one: Arrays) -> Arrays:
+    return {'top-1': np.array(100.0 * (found == int(one['label'])))}
+
+
+@measure('points', 'DINO (Caron et al. 2021)', **OF_IMAGES)
+def knn(seen: Seen) -> Arrays:
+    """Top-1 of the votes of 20 neighbours by cosine, weighted by exp(similarity / 0.07), of the mean patch tokens of
+    training images."""
+    one = _image(seen)
+    return _right(int(votes(torch.from_numpy(one['features'])[None], *_bank(seen.run)).argmax()), one)
+
+
+@measure('points', 'scikit-learn; its penalty by cross-validation over training images', **OF_IMAGES)
+def linear(seen: Seen) -> Arrays:
+    """Top-1 of a logistic regression on the standardised mean patch tokens of training images."""
+    one = _image(seen)
+    if 'head' not in seen.run.cache:
+        seen.run.cache['head'] = _fitted(*_bank(seen.run))
+    return _right(int(seen.run.cache['head'].predict(one['features'][None])[0]), one)
+
+
+@measure('points', 'Hummingbird (Balazevic et al. 2023); DINO for the votes', estimate=together(mean_iou), **OF_PATCHES)
+@torch.no_grad()
+def dense_knn(seen: Seen) -> Arrays:
+    """mIoU of the votes of 20 neighbours by cosine, weighted by exp(similarity / 0.07), of up to 64 patches of each
+    training image."""
+    features_Dhw = map_of(feature_map(seen.run), seen.inputs)[0]
+    scores_TC = votes(features_Dhw.flatten(1).T.float().cpu(), *_bank(seen.run))
+    maps = scores_TC.T.unflatten(1, tuple(features_Dhw.shape[1:]))[None]
+    # Enlarged to the label map, as mmseg does with the logits of a head.
+    height, width = seen.batch['inputs'][0].shape[-2:]
+    maps = F.interpolate(maps, seen.size, mode='bilinear', align_corners=False)[..., :height, :width]
+    label = seen.batch['data_samples'][0].gt_sem_seg.data[0].long()
+    predicted = F.interpolate(maps, tuple(label.shape), mode='bilinear', align_corners=False)[0].argmax(0)
+    return areas_of(seen.run, predicted, label)
+
+
+NEIGHBOURS = (knn, linear, dense_knn)

@@ -1,7 +1,6 @@
 """Figures of the papers that are pictures alone, of a few images."""
 
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -10,14 +9,11 @@ from torch import Tensor, nn
 
 from vitplug.statistics.images import Arrays, evenly_spaced
 
-from ..measure import FEW, Measure, Seen, by_block, nothing
-from ..places import Place, dense_maps, to_image
+from ..measure import FEW, Run, Seen, by_block, measure, nothing
+from ..places import Place, patch_maps, to_image
 from .fields import centre_token
 from .learned import bias_of, has_own_biases
 from .tokens import feature_similarity
-
-if TYPE_CHECKING:
-    from ..runs import Run
 
 BLOCK = 'block {}'
 # Smallest probability whose logarithm is taken.
@@ -28,28 +24,44 @@ MOST_PAIRS = 2**22
 MAPS, BLOCKS = 6, 12
 # Blocks of Refiner's Figure 5, counted from 1, of 32.
 OF_32 = (1, 4, 11, 18, 23, 29, 30)
+ALONE, ONE = dict(estimate=nothing, slow=True), dict(most=1, draw='rows_of_maps')
 
 
-def _of_class_token(run: 'Run', kind: str, tensor: Tensor, place: Place) -> np.ndarray | None:
+def _of_class_token(run: Run, kind: str, tensor: Tensor, place: Place) -> np.ndarray | None:
     if place.layout.is_windowed or not place.one_grid:
         return None
     return tensor[0, 0, :, 0].mean(0).float().cpu().numpy()
 
 
-def _class_attention(seen: Seen) -> Arrays:
-    """Rows of blocks with fewer tokens than others end in NaN."""
+@measure(
+    'ln of probability',
+    'Context Broadcasting, Fig. 10',
+    'probs',
+    reduce=_of_class_token,
+    why_not=lambda run: '' if run.has_class_token else 'it has no class token',
+    draw='rows_of_maps',
+    most=FEW,
+    **ALONE,
+)
+def class_attention(seen: Seen) -> Arrays:
+    """Logarithm of the attention of the class token to each token, mean over heads, a row for each block; tokens are
+    the class token and the patches in reading order."""
     rows = [row for _, row in sorted(seen.found.get('probs', {}).items()) if row is not None]
-    return {'': np.log(np.maximum(by_block(dict(enumerate(rows)), len(rows)), TINY))} if rows else {}
+    rows_BN = np.log(np.maximum(by_block(dict(enumerate(rows)), len(rows)), TINY)) if rows else None
+    return {} if rows_BN is None else {f'|image {seen.index}': rows_BN}
 
 
-def _central(run: 'Run', kind: str, tensor: Tensor, place: Place) -> np.ndarray:
+def _central(run: Run, kind: str, tensor: Tensor, place: Place) -> np.ndarray:
     """The attention of the central patch to the patches, by head, normalised again."""
     row, column = centre_token(place.layout.hw)
     maps_Hhw = to_image(tensor, place, torch.tensor([row * place.layout.hw[1] + column]))[0, :, 0]
     return (maps_Hhw / maps_Hhw.sum((1, 2), keepdim=True)).float().cpu().numpy()
 
 
-def _by_entropy(seen: Seen) -> Arrays:
+@measure('nats', 'Context Broadcasting, Fig. 3b', 'probs', reduce=_central, **ONE, **ALONE)
+def maps_by_entropy(seen: Seen) -> Arrays:
+    """Attention of the central patch to the patches, by head, and its entropy in nats, the row normalised again without
+    further tokens; maps at even steps between the lowest and the highest entropy of all blocks."""
     maps = {
         (float(entr(heads[head]).sum()), layer, head): heads[head]
         for layer, heads in seen.found.get('probs', {}).items()
@@ -73,27 +85,13 @@ def _shown_patches(place: Place) -> tuple[int, ...]:
     return 0, 1, 2, prod(place.layout.grid.hw) - 1
 
 
-def _biases(run: 'Run', kind: str, tensor: Tensor, place: Place) -> np.ndarray | None:
+def _biases(run: Run, kind: str, tensor: Tensor, place: Place) -> np.ndarray | None:
     if has_own_biases(tensor):
         return None
     return torch.stack([bias_of(tensor, place.site, p) for p in _shown_patches(place)]).float().cpu().numpy()
 
 
-def _bias_rows(seen: Seen) -> Arrays:
-    layers = sorted(layer for layer, bias in seen.found.get('bias', {}).items() if bias is not None)
-    if not layers:
-        return {}
-    first, run, place = layers[0], seen.run, seen.place(layers[0])
-    _, fresh = untrained(run).forward_intermediates(seen.inputs, ('bias',), layers=[first])
-    both = dict(trained=seen.found['bias'][first], untrained=_biases(run, 'bias', fresh['bias'][first], place))
-    return {
-        f'{state}, block {first}|patch {patch}': bias
-        for state, biases in both.items()
-        for patch, bias in zip(_shown_patches(place), biases, strict=True)
-    }
-
-
-def untrained(run: 'Run') -> nn.Module:
+def untrained(run: Run) -> nn.Module:
     """The backbone of a run with new weights, drawn with seed 0."""
     from mmengine.registry import MODELS
 
@@ -109,26 +107,43 @@ def untrained(run: 'Run') -> nn.Module:
     return backbone.to(run.device).eval()
 
 
+@measure('logit', 'Gaussian Attention Bias, Fig. 5, and its supplement', 'bias', reduce=_biases, **ONE, **ALONE)
+def bias_rows(seen: Seen) -> Arrays:
+    """Position bias of the first, second, third and last patch to all patches, host and plugs together, mean over
+    heads, of the first block with one; untrained: new weights of the same config."""
+    layers = sorted(layer for layer, bias in seen.found.get('bias', {}).items() if bias is not None)
+    if not layers:
+        return {}
+    first, run, place = layers[0], seen.run, seen.place(layers[0])
+    _, fresh = untrained(run).forward_intermediates(seen.inputs, ('bias',), layers=[first])
+    both = dict(trained=seen.found['bias'][first], untrained=_biases(run, 'bias', fresh['bias'][first], place))
+    return {
+        f'{state}, block {first}|patch {patch}': bias
+        for state, biases in both.items()
+        for patch, bias in zip(_shown_patches(place), biases, strict=True)
+    }
+
+
 # --- all pairs of tokens ---
 
 
-def _pairs(run: 'Run', kind: str, tensor: Tensor, place: Place) -> np.ndarray | None:
+def _pairs(run: Run, kind: str, tensor: Tensor, place: Place) -> np.ndarray | None:
     if prod(place.layout.hw) ** 2 > MOST_PAIRS:
         return None
     return feature_similarity(tensor[:, place.layout.num_prefix :])[0].float().cpu().numpy()
 
 
-def _token_pairs(seen: Seen) -> Arrays:
+@measure('cosine', 'ReViT, Fig. 3', 'block', reduce=_pairs, **ONE, **ALONE)
+def token_pairs(seen: Seen) -> Arrays:
+    """Cosine similarity of every two patch tokens of an image at a block's output."""
     layers = {layer: pairs for layer, pairs in seen.found['block'].items() if pairs is not None}
     chosen = [sorted(layers)[at] for at in evenly_spaced(len(layers), BLOCKS)]
     return {f'|{BLOCK.format(layer)}': layers[layer] for layer in chosen}
 
 
-def _dense(run: 'Run', kind: str, tensor: Tensor, place: Place) -> np.ndarray | None:
-    if prod(place.layout.hw) ** 2 > MOST_PAIRS or (kind == 'maps' and not run.changes_maps):
-        return None
-    maps_NN = dense_maps(tensor.mean(2, keepdim=True), place)[0, 0]
-    return maps_NN[-prod(place.layout.hw) :, -prod(place.key_layout.hw) :].float().cpu().numpy()
+def _dense(run: Run, kind: str, tensor: Tensor, place: Place) -> np.ndarray | None:
+    maps_NN = patch_maps(tensor, place, MOST_PAIRS) if kind == 'probs' or run.changes_maps else None
+    return None if maps_NN is None else maps_NN.cpu().numpy()
 
 
 def papers_blocks(blocks: int) -> list[int]:
@@ -136,8 +151,9 @@ def papers_blocks(blocks: int) -> list[int]:
     return list(dict.fromkeys(round((number - 1) * (blocks - 1) / 31) for number in OF_32))
 
 
-def _refined(seen: Seen) -> Arrays:
-    """Maps of the paper's blocks, before and after the plug; a block that reuses a map shows it, and says so."""
+@measure('weight', 'Refiner, Fig. 5', 'probs', 'maps', reduce=_dense, **ONE, **ALONE)
+def refined_maps(seen: Seen) -> Arrays:
+    """Attention of every patch to every patch, mean over heads, before and after the plug that changes maps."""
     arrays: Arrays = {}
     before, after = (
         {layer: maps for layer, maps in seen.found.get(kind, {}).items() if maps is not None}
@@ -153,74 +169,4 @@ def _refined(seen: Seen) -> Arrays:
     return arrays
 
 
-PICTURES = (
-    Measure(
-        'class_attention',
-        'Logarithm of the attention of the class token to each token, mean over heads, a row for each block; tokens '
-        'are the class token and the patches in reading order',
-        'ln of probability',
-        'Context Broadcasting, Fig. 10',
-        _class_attention,
-        ('probs',),
-        _of_class_token,
-        nothing,
-        most=FEW,
-        why_not=lambda run: '' if run.has_class_token else 'it has no class token',
-        draw='strips',
-        slow=True,
-    ),
-    Measure(
-        'maps_by_entropy',
-        'Attention of the central patch to the patches, by head, and its entropy in nats, the row normalised again '
-        'without further tokens; maps at even steps between the lowest and the highest entropy of all blocks',
-        'nats',
-        'Context Broadcasting, Fig. 3b',
-        _by_entropy,
-        ('probs',),
-        _central,
-        nothing,
-        most=1,
-        draw='rows_of_maps',
-        slow=True,
-    ),
-    Measure(
-        'bias_rows',
-        'Position bias of the first, second, third and last patch to all patches, host and plugs together, mean over '
-        'heads, of the first block with one; untrained: new weights of the same config',
-        'logit',
-        'Gaussian Attention Bias, Fig. 5, and its supplement for Swin',
-        _bias_rows,
-        ('bias',),
-        _biases,
-        nothing,
-        most=1,
-        draw='rows_of_maps',
-        slow=True,
-    ),
-    Measure(
-        'token_pairs',
-        "Cosine similarity of every two patch tokens of an image at a block's output",
-        'cosine',
-        'ReViT, Fig. 3',
-        _token_pairs,
-        ('block',),
-        _pairs,
-        nothing,
-        most=1,
-        draw='rows_of_maps',
-        slow=True,
-    ),
-    Measure(
-        'refined_maps',
-        'Attention of every patch to every patch, mean over heads, before and after the plug that changes maps',
-        'weight',
-        'Refiner, Fig. 5',
-        _refined,
-        ('probs', 'maps'),
-        _dense,
-        nothing,
-        most=1,
-        draw='rows_of_maps',
-        slow=True,
-    ),
-)
+PICTURES = (class_attention, maps_by_entropy, bias_rows, token_pairs, refined_maps)

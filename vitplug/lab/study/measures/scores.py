@@ -1,4 +1,4 @@
-"""Scores of predictions: top-1 and top-5, mIoU, AP, loss, and what a condition changes; in points of 100."""
+"""Scores of predictions: top-1 and top-5, mIoU, AP, and loss; in points of 100."""
 
 import contextlib
 import io
@@ -14,10 +14,8 @@ from torch import Tensor
 
 from vitplug.config.parts import as_list
 from vitplug.statistics.images import Arrays, Estimate, jackknife, without_groups
-from vitplug.tasks import kept
 
-from ..edits import relative_change
-from ..measure import Measure, Seen, together
+from ..measure import Seen, measure, together
 from ..runs import Run
 
 #: The score of each library's task.
@@ -33,7 +31,9 @@ def _of(library: str):
     return why_not
 
 
-def _accuracy(seen: Seen) -> Arrays:
+@measure('points', 'all five papers', predicts=True, why_not=_of('mmpretrain'))
+def accuracy(seen: Seen) -> Arrays:
+    """Share of the images whose class is the best one, or among the best five."""
     return {f'top-{k}': np.array(100 * seen.run.truth.right(seen.sample, k)) for k in (1, 5)}
 
 
@@ -67,15 +67,23 @@ def areas_of(run: Run, predicted: Tensor, label: Tensor) -> Arrays:
     return {'areas': torch.stack((both, either)).numpy()}
 
 
-def _areas(seen: Seen) -> Arrays:
-    return areas_of(seen.run, *(seen.sample.get(key).data.squeeze() for key in ('pred_sem_seg', 'gt_sem_seg')))
-
-
 def mean_iou(units: Sequence[Arrays]) -> Arrays:
     """Mean IoU in points over all images; classes that are nowhere do not count."""
     both, either = np.sum([unit['areas'] for unit in units], axis=0, dtype=np.float64)
     there = either > 0
     return {'mIoU': 100 * np.mean(both[there] / either[there]) if there.any() else np.array(np.nan)}
+
+
+@measure(
+    'points',
+    'Context Broadcasting, Tables 7 and 12',
+    estimate=together(mean_iou),
+    predicts=True,
+    why_not=_of('mmseg'),
+)
+def miou(seen: Seen) -> Arrays:
+    """Mean over classes of intersection over union of all pixels."""
+    return areas_of(seen.run, *(seen.sample.get(key).data.squeeze() for key in ('pred_sem_seg', 'gt_sem_seg')))
 
 
 # --- AP ---
@@ -93,16 +101,6 @@ def coco_metric(run: Run):
             metric.cat_ids = metric._coco_api.get_cat_ids(cat_names=metric.dataset_meta['classes'])
         run.cache['metric'] = metric
     return run.cache['metric']
-
-
-def _found(seen: Seen) -> Arrays:
-    """What was found in an image, as COCO's metric takes it, in JSON."""
-    metric = coco_metric(seen.run)
-    metric.results = []
-    metric.process({}, [seen.sample.to_dict()])
-    [(_, found)] = metric.results
-    text = json.dumps(found, default=lambda value: value.decode() if isinstance(value, bytes) else value.tolist())
-    return {'found': np.frombuffer(text.encode(), np.uint8), 'image': np.array(int(found['img_id']))}
 
 
 def _average_precision(run: Run, units: Sequence[Arrays]) -> dict[str, Estimate]:
@@ -148,11 +146,33 @@ def _precision(evaluation, images: Sequence[int]) -> np.ndarray:
     return np.asarray(100 * precision[there].mean() if there.any() else np.nan)
 
 
-# --- loss, and changes ---
+@measure(
+    'points',
+    'Gaussian Attention Bias, Table 4',
+    estimate=_average_precision,
+    predicts=True,
+    why_not=_of('mmdet'),
+)
+def ap(seen: Seen) -> Arrays:
+    """COCO's average precision over IoUs from 0.5 to 0.95, of boxes, and of masks where the metric has them."""
+    metric = coco_metric(seen.run)
+    metric.results = []
+    metric.process({}, [seen.sample.to_dict()])
+    [(_, found)] = metric.results
+    text = json.dumps(found, default=lambda value: value.decode() if isinstance(value, bytes) else value.tolist())
+    return {'found': np.frombuffer(text.encode(), np.uint8), 'image': np.array(int(found['img_id']))}
 
 
-def _loss(seen: Seen) -> Arrays:
-    """Cross entropy of the probabilities that the model predicts; of segmentors the mean over pixels with a class."""
+# --- loss ---
+
+
+def _no_loss(run: Run) -> str:
+    return 'the losses of detectors draw samples of boxes' if run.library == 'mmdet' else _of(run.library)(run)
+
+
+@measure('nats', 'Context Broadcasting, Fig. 9', predicts=True, why_not=_no_loss, slow=True)
+def loss(seen: Seen) -> Arrays:
+    """Cross entropy of the predicted probabilities, of the image or of its pixels with a class."""
     if seen.run.library == 'mmpretrain':
         scores, labels = seen.sample.pred_score.double()[None], seen.sample.gt_label
         if scores.min() < 0 or abs(scores.sum() - 1) > 1e-3 or labels.numel() != 1:
@@ -166,97 +186,4 @@ def _loss(seen: Seen) -> Arrays:
     return {'cross entropy': np.array(float(-logs.gather(1, labels[:, None]).mean()))}
 
 
-def _no_loss(run: Run) -> str:
-    return 'the losses of detectors draw samples of boxes' if run.library == 'mmdet' else _of(run.library)(run)
-
-
-KEPT = dict(
-    mmpretrain=kept.kept_class,
-    mmseg=kept.kept_map,
-    mmdet=lambda before, after: kept.kept_objects(before, after, score_thr=0.3),
-)
-
-
-def _change(seen: Seen) -> Arrays:
-    """What the condition changes, against the same image without it."""
-    run, base = seen.run, seen.run.base or seen.run
-    unchanged = base.cache.setdefault('unchanged', {})
-    if seen.index not in unchanged:
-        if len(unchanged) > 64:
-            unchanged.clear()
-        unchanged[seen.index] = _features(base, seen.index)
-    (features, sample), (others, other) = unchanged[seen.index], _features(run, seen.index)
-    whole, left = (KEPT[run.library](sample, one) for one in (sample, other))
-    return {
-        'change of the last features': np.array(float(relative_change(features, others))),
-        'fall of the score': np.array(whole.score - left.score),
-        'changed prediction': np.array(whole.share - left.share),
-    }
-
-
-def _features(run: Run, index: int) -> tuple[list[Tensor], object]:
-    """The outputs of the backbone for an image, and the prediction."""
-    outputs: list[Tensor] = []
-    part = getattr(run.model, 'backbone', run.model)
-    hook = part.register_forward_hook(lambda module, args, outs: outputs.extend(_tensors(outs)))
-    try:
-        [sample] = run.predict(run.batch([index]), [index])
-    finally:
-        hook.remove()
-    return outputs, sample
-
-
-def _tensors(outs) -> list[Tensor]:
-    return [outs] if isinstance(outs, Tensor) else [tensor for out in outs for tensor in _tensors(out)]
-
-
-SCORES = (
-    Measure(
-        'accuracy',
-        'Share of the images whose class is the best one, or among the best five',
-        'points',
-        'all five papers',
-        _accuracy,
-        predicts=True,
-        why_not=_of('mmpretrain'),
-    ),
-    Measure(
-        'miou',
-        'Mean over classes of intersection over union of all pixels',
-        'points',
-        'Context Broadcasting, Tables 7 and 12',
-        _areas,
-        estimate=together(mean_iou),
-        predicts=True,
-        why_not=_of('mmseg'),
-    ),
-    Measure(
-        'ap',
-        "COCO's average precision over IoUs from 0.5 to 0.95, of boxes, and of masks where the metric has them",
-        'points',
-        'Gaussian Attention Bias, Table 4',
-        _found,
-        estimate=_average_precision,
-        predicts=True,
-        why_not=_of('mmdet'),
-    ),
-    Measure(
-        'loss',
-        'Cross entropy of the predicted probabilities, of the image or of its pixels',
-        'nats',
-        'Context Broadcasting, Fig. 9',
-        _loss,
-        predicts=True,
-        slow=True,
-        why_not=_no_loss,
-    ),
-    Measure(
-        'change',
-        'What the condition changes: the last features, relative to their norm, the mean score of what was predicted, '
-        'and the share of the prediction that is another one',
-        'share',
-        'Michel et al. 2019 for heads; the other edits and the controls are ours',
-        _change,
-        slow=True,
-    ),
-)
+SCORES = (accuracy, miou, ap, loss)

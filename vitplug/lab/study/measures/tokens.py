@@ -4,7 +4,6 @@ Shape suffixes: B images, N patch tokens, D width. Prefix tokens are dropped fir
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -13,11 +12,8 @@ from torch import Tensor
 from vitplug.attention.precision import at_least_float32
 from vitplug.statistics.images import Arrays
 
-from ..measure import Measure, Seen, by_block
+from ..measure import Measure, Run, Seen, by_block
 from ..places import Place
-
-if TYPE_CHECKING:
-    from ..runs import Run
 
 OUTLIER_FACTOR = 3.0
 
@@ -65,7 +61,7 @@ def _unit(tokens_BND: Tensor) -> Tensor:
 def of_tokens(name: str, definition: str, unit: str, source: str, values: Callable[[Tensor], dict]) -> Measure:
     """A measure of each block's patch tokens; ``values`` takes tokens ``(1, N, D)`` and gives numbers by name."""
 
-    def reduce(run: 'Run', kind: str, tensor: Tensor, place: Place) -> dict[str, float]:
+    def reduce(run: Run, kind: str, tensor: Tensor, place: Place) -> dict[str, float]:
         return {value: float(number) for value, number in values(tensor[:, place.layout.num_prefix :]).items()}
 
     def observe(seen: Seen) -> Arrays:
