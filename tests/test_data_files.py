@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from mmengine.config import ConfigDict
 
-from vitplug.config.data_files import data_places, dataset_places
+from vitplug.config.data_files import data_places
 from vitplug.tasks import check_scope
 
 
@@ -76,16 +76,6 @@ def test_data_sets_in_wrappers_have_places_of_their_own():
 )
 def test_what_is_not_on_this_machine_has_no_place(dataset):
     assert places(dataset) == {}
-
-
-def test_endings_of_samples_are_those_of_the_class():
-    check_scope(ConfigDict(default_scope='mmseg'))
-    root = dict(data_root='d', data_prefix=dict(img_path='i', seg_map_path='a'))
-    images, maps = dataset_places(dict(type='CityscapesDataset', **root), 'mmseg', 'dataset')
-    assert images.suffixes == ('_leftImg8bit.png',) and maps.suffixes == ('_gtFine_labelTrainIds.png',)
-    check_scope(ConfigDict(default_scope='mmpretrain'))
-    (images,) = dataset_places(dict(type='CustomDataset', data_root='d'), 'mmpretrain', 'dataset')
-    assert '.png' in images.suffixes and images.name == 'img_path'
 
 
 def test_annotations_of_evaluators_are_places():

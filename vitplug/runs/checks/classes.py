@@ -76,11 +76,6 @@ def _line_of(names: Sequence) -> str:
 def named_classes(settings: Mapping, kind: type | None, path: str) -> Classes | None:
     """The classes that the settings of a data set, or its class, name; None if neither does, and for panoptic data.
 
-    Args:
-        settings: Settings of the data set.
-        kind: The data set's class.
-        path: Its place in the config.
-
     Raises:
         ValueError: If they are no list of names, or one occurs more than once.
     """
@@ -105,19 +100,15 @@ def _is_panoptic(kind: type | None) -> bool:
 
 
 def _read_names(value, setting: str) -> tuple[str, ...]:
-    if isinstance(value, str):
-        if not Path(value).is_file():
-            raise ValueError(
-                f'{setting} = {value!r}: expected a list of names, or a file with one in each line; '
-                f'for a single class, a comma makes it a list: ({value!r},)'
-            )
+    if isinstance(value, str) and Path(value).is_file():  # with a name in each line
         value = Path(value).read_text(encoding='utf-8').splitlines()
     if not isinstance(value, list | tuple) or not value:
-        raise ValueError(f'{setting} = {value!r}: expected a list of names')
-    repeated = [name for name, times in Counter(map(str, value)).items() if times > 1]
-    if repeated:
+        single = f'; for a single class, a comma makes it a list: ({value!r},)' if isinstance(value, str) else ''
+        raise ValueError(f'{setting} = {value!r}: expected a list of names, or a file of them{single}')
+    names = tuple(map(str, value))
+    if repeated := [name for name, times in Counter(names).items() if times > 1]:
         raise ValueError(f'{setting}: {listed(repeated)} occur more than once: expected different names')
-    return tuple(map(str, value))
+    return names
 
 
 def counts_categories(kind: type | None) -> bool:
@@ -127,16 +118,7 @@ def counts_categories(kind: type | None) -> bool:
 
 
 def check_categories(classes: Classes, categories: Sequence[str], file: str, path: str) -> str:
-    """Checks that the categories of a COCO file have the classes, in the same order.
-
-    Args:
-        classes: Classes of the data set.
-        categories: The names in the file, in its order.
-        file: Its path, for messages.
-        path: Place of the data set in the config.
-
-    Returns:
-        Which categories are left out, '' where none are.
+    """Checks that the categories of a COCO file have the classes, in the same order; says which are left out.
 
     Raises:
         ValueError: Names the classes that the file lacks, close categories, and the line to write.
@@ -159,13 +141,7 @@ def check_categories(classes: Classes, categories: Sequence[str], file: str, pat
 
 
 def class_folders(settings: Mapping, kind: type | None, folder: Path | None) -> tuple[str, ...]:
-    """The folders that mmpretrain counts as classes, in the order of their labels; none where it reads a list.
-
-    Args:
-        settings: Settings of the data set.
-        kind: The data set's class.
-        folder: Where its images are.
-    """
+    """The folders that mmpretrain counts as classes, in the order of their labels; none where it reads a list."""
     bases = {base.__name__ for base in inspect.getmro(kind)} if kind else set()
     # `split` lets ImageNet choose the folder by itself.
     lists = settings.get('ann_file') or settings.get('split') or not settings.get('with_label', True)
