@@ -164,11 +164,11 @@ GOOD = dict(
 @pytest.mark.parametrize(
     'content, message',
     [
-        ('', 'is empty'),
+        ('', 'not valid JSON'),
         ('{"images": [', 'not valid JSON'),
         ('{}', 'is empty'),
-        ('7', 'holds a int'),
-        ('\ufeff{}', 'byte order mark'),
+        ('7', 'is no COCO file'),
+        ('\ufeff{}', 'not valid JSON'),
         (json.dumps({**GOOD, 'images': []}), 'no images'),
         (json.dumps({**GOOD, 'annotations': []}), 'no annotations'),
     ],
