@@ -8,9 +8,11 @@ import attention_oracle as oracles
 import pytest
 import torch
 from attention_oracle import assert_same
+from cases import HOSTS, images, randomize
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.testing import assert_close
 
 from vitplug.attention import GlobalLayout, OffsetBias, QueryBias, Site, TokenGrid, attend, fused_attention, tuning
 from vitplug.plugs import BlockShape, LayerPlan, PlugSet, ResidualAttention
@@ -170,3 +172,23 @@ def test_residual_attention_on_changing_grids(bias_mode, layers, heads, resets, 
     expected = recursion(layers, alpha, bias_mode, heads, resets)
     leaves = [leaf for layer in layers for leaf in (layer.q, layer.k, layer.v, *layer.leaves)]
     assert_same(outs, expected, [*leaves, alpha])
+
+
+# --- its hosts ---
+
+
+@pytest.mark.parametrize('heads', ['mean', 'repeat'])
+@pytest.mark.parametrize('host', ['vit', 'vit-no-cls', 'pit', 'pit-distilled', 'mvit', 'mvit-cls', 'lvt'])
+def test_hosts_of_global_attention_follow_the_recursion(host, heads):
+    """At another image size than the configured one; biases are added after the blend."""
+    plugs = [dict(type='ResidualAttention', head_transition=heads, alpha=0.4), dict(type='GaussianAttentionBias')]
+    model, size = randomize(HOSTS[host](plugs=plugs)).double().eval(), (37, 51)
+    (alpha,) = (p for name, p in model.named_parameters() if 'residual_alpha' in name)
+    _, found = model.forward_intermediates(images(*size), ('scores', 'bias', 'logits', 'site'))
+    handed = last = None
+    for index, own in found['scores'].items():
+        site = found['site'][index]
+        if handed is not None:
+            own = alpha * own + (1 - alpha) * heads_oracle(resize_oracle(handed, last, site), own.shape[2], heads)
+        assert_close(found['logits'][index], own + found['bias'][index])
+        handed, last = own, site

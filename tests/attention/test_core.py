@@ -1,6 +1,7 @@
 """Attention against its equation, loop by loop, with and without windows, bias and mask."""
 
 import itertools
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from vitplug.attention import GlobalLayout, LayerRecord, Site, WindowLayout, attend, fused_attention
+from vitplug.attention import GlobalLayout, LayerRecord, Site, WindowLayout, attend, fused_attention, layouts
 from vitplug.attention.grids import relative_position_index
 from vitplug.attention.layouts import MASKED
 from vitplug.plugs import LayerPlugs
@@ -51,16 +52,22 @@ sides = st.integers(1, 13)
     window=st.integers(1, 5),
     shift=st.integers(0, 4),
     padded=st.booleans(),
+    exports=st.booleans(),
     seed=st.integers(0, 9),
 )
-def test_windows_are_cut_and_put_back(height, width, window, shift, padded, seed):
+def test_windows_are_cut_and_put_back(height, width, window, shift, padded, exports, seed):
+    """Also in the operations of an exported graph."""
+    with patch.object(layouts, 'is_exporting', lambda: exports):
+        check_windows(height, width, window, shift, padded, seed)
+
+
+def check_windows(height, width, window, shift, padded, seed):
     layout = WindowLayout(height, width, window, shift % window)
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(2, height * width, 3, generator=generator, dtype=torch.float64, requires_grad=True)
     padding = torch.randn(1, 3, generator=generator, dtype=torch.float64, requires_grad=True) if padded else None
     got = layout.to_windows(x, padding)
     padded_h, padded_w = layout.padded
-    assert layout.is_padded == (layout.padded != (height, width))
     moved = F.pad(x.unflatten(1, (height, width)), (0, 0, 0, padded_w - width, 0, padded_h - height))
     if padded:
         is_token = F.pad(torch.ones(height, width), (0, padded_w - width, 0, padded_h - height))[..., None]

@@ -5,9 +5,8 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from attention_oracle import assert_same, gradients
-from cases import PIT_ARCH, images, pit, pit_distilled, randomize
-from pit_oracle import run
+from attention_oracle import gradients
+from cases import PIT_ARCH, images, pit, randomize
 from timm.models.pit import PoolingVisionTransformer as TimmPiT
 from torch.testing import assert_close
 
@@ -115,47 +114,3 @@ def test_valid_tokens_follow_the_strides():
             ]
         )
         assert torch.equal(site.valid[:, 1:], expected.flatten(1)) and site.valid[:, 0].all()
-
-
-def gab_part(model):
-    """What all blocks share."""
-    return model.plugs['gab']['shared']
-
-
-def kernels(model):
-    parts = [block.plugs['refiner']['map'] for block in model.plugged_blocks()]
-    return [(part.expand, part.local, part.reduce) for part in parts]
-
-
-# Plugs, and the oracle's settings of them.
-ORACLES = {
-    'none': ([], lambda model: {}),
-    'cb': ([dict(type='ContextBroadcast')], lambda model: dict(broadcast=True)),
-    'residual': (
-        [dict(type='ResidualAttention')],
-        lambda model: dict(alpha=model.plugs['residual_attention']['start'].alpha.residual_alpha),
-    ),
-    'gab': (
-        [dict(type='GaussianAttentionBias', share_layers=True)],
-        lambda model: dict(bias=(gab_part(model).gab_amplitude, gab_part(model).gab_sigma)),
-    ),
-    'broad': ([dict(type='BroadAttention', gamma=0.7)], lambda model: dict(gamma=0.7)),
-    'refiner': ([dict(type='Refiner', expansion=2)], lambda model: dict(kernels=kernels(model))),
-}
-
-
-@pytest.mark.parametrize('fused', [True, False])
-@pytest.mark.parametrize('host', [pit, pit_distilled])
-@pytest.mark.parametrize('plugs', ORACLES)
-def test_plugs_are_their_equations(plugs, host, fused):
-    """Values and gradients; the class tokens take part in every stage."""
-    configs, settings = ORACLES[plugs]
-    model = randomize(host(plugs=configs, out_type='raw', out_indices=-1)).double().eval()
-    if plugs == 'residual':
-        with torch.no_grad():
-            settings(model)['alpha'].fill_(0.4)
-    x = images(32, 40)
-    with fused_attention(fused):
-        (got,) = model(x)
-    expected = run(dict(model.named_parameters()), PIT_ARCH, x, **settings(model))
-    assert_same([got], [expected], list(model.parameters()), rtol=1e-8, atol=1e-8)

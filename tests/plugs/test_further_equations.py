@@ -25,9 +25,7 @@ from vitplug.plugs import (
     AttentionScale,
     AttentionSink,
     BlockShape,
-    ContextBroadcast,
     DifferentialAttention,
-    FeatureScale,
     LayerPlan,
     LocalitySelfAttention,
     PlugSet,
@@ -119,21 +117,6 @@ def test_gradients_of_a_learned_sink_without_maps(beside, tiles_from, widths, mo
     monkeypatch.setattr(torch.nn.functional, 'scaled_dot_product_attention', counted)
     got = gradients(model(x), leaves)
     assert calls == [widths] * 4 if widths else (9, 9, None) not in calls
-    with fused_attention(False):
-        expected = gradients(model(x), leaves)
-    assert_close(got, expected)
-
-
-def test_two_plugs_add_keys(monkeypatch):
-    """The logit of the first widens q and k, which the second's keys have to fit."""
-    monkeypatch.setattr(tuning, 'TILES_FROM', 4)
-
-    class Second(AttentionSink):
-        name = 'second_sink'
-
-    model, x = randomize(vit(plugs=[AttentionSink(learnable=True), Second(learnable=True)])).double(), images(32, 40)
-    leaves = [*model.parameters()]
-    got = gradients(model(x), leaves)
     with fused_attention(False):
         expected = gradients(model(x), leaves)
     assert_close(got, expected)
@@ -269,16 +252,6 @@ def test_a_gate_for_each_head():
     tokens = b.block.ln1(b.model.embed(b.x)[0])
     gates = b.part['heads'].gate(tokens).sigmoid()  # (B, N, H)
     b.assert_is(b.project(gates.transpose(1, 2)[:, None, ..., None] * (b.logits.softmax(-1) @ b.v)))
-
-
-def test_context_broadcasting_at_the_attention_branch_is_a_feature_scale():
-    model, other = vit(plugs=[FeatureScale()]).double(), vit(plugs=[ContextBroadcast(position='msa')]).double()
-    other.load_state_dict(randomize(model).state_dict(), strict=False)
-    for block in model.layers:
-        scale = block.plugs['feature_scale']['msa']
-        torch.nn.init.zeros_(scale.of_mean), torch.nn.init.constant_(scale.of_rest, -0.5)
-    x = images(32, 40)
-    assert_close(model(x), other(x))
 
 
 def test_feature_scale(host):
