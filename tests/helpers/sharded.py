@@ -26,7 +26,9 @@ SHARED_BIAS = dict(type='GaussianAttentionBias', share_layers=True)
 # Both share modules among blocks; MViT's blocks differ in their grids.
 PLUGS = [SHARED_BIAS if plug['type'] == SHARED_BIAS['type'] else plug for plug in TOGETHER]
 PLUGS_OF_MVIT = [dict(type='GaussianAttentionBias'), dict(type='ContextBroadcast', scaled=True), dict(type='Refiner')]
-HOSTS = {'vit': (vit, PLUGS), 'swin': (swin, PLUGS), 'mvit': (mvit, PLUGS_OF_MVIT)}
+# These keep what they learn in a range; it starts outside.
+PROJECTED = [dict(type='ResidualAttention'), dict(type='EntmaxAttention', learnable=True)]
+HOSTS = {'vit': (vit, PLUGS), 'swin': (swin, PLUGS), 'mvit': (mvit, PLUGS_OF_MVIT), 'projected': (vit, PROJECTED)}
 
 
 def join(rank, processes, port):
@@ -57,11 +59,16 @@ def build(host):
     torch.manual_seed(0)
     model = Classifier(make(plugs=[dict(plug) for plug in plugs])).double()
     model.eval()(images(32, 40, batch=BATCH))
-    return randomize(model).train()
+    model = randomize(model).train()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith(('residual_alpha', 'entmax_alpha')):
+                parameter.fill_(2.5)
+    return model
 
 
 def step(rank, processes, port, host, settings, path):
-    """One process's part of a batch; the first writes the mean loss, the gradients and their norm."""
+    """One process's part of a batch; the first writes the mean loss, the gradients, their norm and the new values."""
     join(rank, processes, port)
     model = FSDP2Strategy(**settings).shard(build(host))
     share = BATCH // processes
@@ -71,8 +78,10 @@ def step(rank, processes, port, host, settings, path):
     grads = {name: p.grad.full_tensor() for name, p in model.named_parameters()}
     norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0).full_tensor()
     dist.all_reduce(loss.data)
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+    values = {name: p.full_tensor() for name, p in model.named_parameters()}
     if rank == 0:
-        torch.save((loss.data / processes, grads, norm), path)
+        torch.save((loss.data / processes, grads, norm, values), path)
     dist.barrier()
     os._exit(0)
 

@@ -25,6 +25,7 @@ SETTINGS = {
     'vit': (4, {}),
     'swin': (2, dict(activation_checkpointing=True)),
     'mvit': (4, {}),
+    'projected': (2, {}),
 }
 
 
@@ -40,13 +41,15 @@ def start(function, processes, *args):
 def test_shards_have_the_loss_and_gradients_of_one_process(host, tmp_path):
     processes, settings = SETTINGS[host]
     start(step, processes, host, settings, tmp_path / 'step.pth')
-    loss, grads, norm = torch.load(tmp_path / 'step.pth')
+    loss, grads, norm, values = torch.load(tmp_path / 'step.pth')
     model = build(host)
     expected = model(images(32, 40, batch=BATCH))
     expected.backward()
     assert_close(loss, expected.detach(), **EXACT)
     assert_close(grads, {name: p.grad for name, p in model.named_parameters()}, **EXACT)
     assert_close(norm, nn.utils.clip_grad_norm_(model.parameters(), 1.0), **EXACT)
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+    assert_close(values, {name: p.detach() for name, p in model.named_parameters()}, **EXACT)
 
 
 @pytest.mark.slow

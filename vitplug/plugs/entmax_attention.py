@@ -74,12 +74,17 @@ class Entmax(nn.Module):
         if self.entmax_alpha is not None:
             nn.init.constant_(self.entmax_alpha, self.alpha)
 
+    def project_parameters(self) -> None:
+        """Brings a learned alpha back that the last step left outside; sharded trainings call it on the shards."""
+        if self.entmax_alpha is not None:
+            self.entmax_alpha.data.clamp_(1, 2)
+
     def forward(self, logits: Tensor, site: Site, carry: Carry) -> Tensor:
         z = logits.to(at_least_float32(logits.dtype))
         if self.entmax_alpha is None:
             return _Entmax.apply(z, self.alpha)
-        if self.training:  # a step may have left it outside
-            self.entmax_alpha.data.clamp_(1, 2)
+        if self.training:
+            self.project_parameters()
         return _Entmax.apply(z, self.entmax_alpha.to(z.dtype).clamp(1, 2))
 
 

@@ -86,9 +86,18 @@ class FSDP2Strategy:
         del backbone.plugs_of_blocks
         for block, modules in zip(blocks, plugs, strict=True):
             block.plugs = modules
+        # Before the parameters are gathered, of which a change would be lost.
+        backbone.register_forward_pre_hook(_project, prepend=True)
         if self.policy.param_dtype is not None:
             # Before the cast of fully_shard, which forgets the sizes of images in a padded batch.
             backbone.register_forward_pre_hook(_cast_images(self.policy.param_dtype), prepend=True)
+
+
+def _project(backbone: nn.Module, args: tuple) -> None:
+    """Brings the shards of learned numbers back into the range that their plugs keep them in."""
+    for module in backbone.modules() if backbone.training else ():
+        if hasattr(module, 'project_parameters'):
+            module.project_parameters()
 
 
 def _cast_images(dtype: torch.dtype):

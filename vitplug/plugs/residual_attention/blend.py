@@ -51,10 +51,17 @@ class Alpha(nn.Module):
             # A checkpoint, the last optimizer step or weight averaging may leave it outside of [0, 1]. Evaluation
             # clamps as training does, and changes no parameter.
             return CONSTRAINTS[self.constraint](self.residual_alpha)
-        # On the parameter, not in the graph: a clamp there would stop the gradient outside [0, 1].
-        # Through .data, so that a second forward does not invalidate the backward of the first.
-        self.residual_alpha.data.clamp_(0, 1)
+        self.project_parameters()
         return self.residual_alpha
+
+    def project_parameters(self) -> None:
+        """Brings alpha back that the last step left outside of [0, 1]; sharded trainings call it on the shards.
+
+        On the parameter, not in the graph: a clamp there would stop the gradient outside.
+        """
+        if self.constraint == 'project':
+            # Through .data, so that a second forward does not invalidate the backward of the first.
+            self.residual_alpha.data.clamp_(0, 1)
 
     def folded(self) -> 'Alpha':
         """The same as a constant."""
