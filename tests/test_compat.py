@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from mmengine.optim.scheduler import StepLR
 from torch import nn
 
 from vitplug import compat
@@ -45,21 +44,3 @@ def test_compiler_follows_replaced_fields():
 
     x = torch.ones(2)
     assert torch.equal(torch.compile(doubled, fullgraph=True, backend='eager')(x), 2 * x)
-
-
-@pytest.mark.parametrize('has_hooks', [True, False])
-def test_a_hook_is_told_before_each_step(has_hooks, monkeypatch):
-    """Also of optimizers without hooks, as DeepSpeed's are."""
-    parameter, seen = nn.Parameter(torch.ones(1)), []
-    optimizer = torch.optim.SGD([parameter], lr=0.5)
-    if not has_hooks:
-        monkeypatch.delattr(torch.optim.Optimizer, 'register_step_pre_hook')
-    compat.register_step_pre_hook(optimizer, lambda *step: seen.append((*step, parameter.item())))
-    scheduler = StepLR(optimizer, step_size=1, gamma=0.5)
-    for expected in (0.5, 0.25):
-        parameter.grad = torch.ones(1)
-        before = parameter.item()
-        optimizer.step()
-        scheduler.step()
-        assert seen.pop() == (optimizer, (optimizer,), {}, before) and not seen
-        assert parameter.item() == expected

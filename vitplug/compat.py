@@ -4,8 +4,6 @@ Remove a function when every supported torch has it.
 """
 
 from collections.abc import Callable
-from functools import wraps
-from types import MethodType
 from typing import Any
 
 import torch
@@ -33,22 +31,3 @@ def register_load_state_dict_pre_hook(module: nn.Module, hook: Callable) -> Remo
     if hasattr(module, 'register_load_state_dict_pre_hook'):
         return module.register_load_state_dict_pre_hook(hook)
     return module._register_load_state_dict_pre_hook(hook, with_module=True)
-
-
-def register_step_pre_hook(optimizer: torch.optim.Optimizer, hook: Callable) -> None:
-    """Has ``hook(optimizer, args, kwargs)`` called before every step of an optimizer, the first of `args`.
-
-    DeepSpeed's optimizers have no hooks.
-    """
-    if hasattr(optimizer, 'register_step_pre_hook'):
-        optimizer.register_step_pre_hook(hook)
-        return
-    step = optimizer.step
-
-    @wraps(step)
-    def step_behind_hook(self, *args, **kwargs):
-        hook(self, (self, *args), kwargs)
-        return step(*args, **kwargs)
-
-    # A method, as which mmengine's schedulers take it.
-    optimizer.step = MethodType(step_behind_hook, optimizer)

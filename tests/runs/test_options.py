@@ -56,8 +56,7 @@ def test_work_dir_of_the_config_gives_way_to_the_command_line(config_file, tmp_p
     path = config_file(more="work_dir = 'mine'")
     assert train(path).work_dir == 'mine'
     assert train(path, '--work-dir', 'other').work_dir == 'other'
-    with pytest.raises(ValueError, match='holds the config, which mmengine would overwrite'):
-        train(path, '--work-dir', str(tmp_path))
+    assert train(path, '--work-dir', str(tmp_path)).filename == str(tmp_path / 'net_merged.py')  # not over the file
 
 
 @pytest.mark.parametrize(

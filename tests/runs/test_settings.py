@@ -13,7 +13,6 @@ from vitplug.files import named
 from vitplug.runs import launch
 from vitplug.runs.checks import check_testing, check_training, settings
 from vitplug.runs.hooks.checkpoint import choose_start, last_checkpoint
-from vitplug.runs.metrics import check_save_best
 
 
 def config(**settings):
@@ -27,25 +26,6 @@ def write(path, content='x'):
 
 
 # --- settings ---
-
-
-@pytest.mark.parametrize(
-    ('evaluator', 'good', 'wrong', 'there'),
-    [
-        (dict(type='Accuracy'), 'accuracy/top1', 'mIoU', 'accuracy/top1'),
-        (dict(type='mmseg.IoUMetric'), ['mIoU', 'aAcc'], ['mIoU', 'mIou'], "aAcc; did you mean 'mIoU'"),
-        (dict(type='CocoMetric', metric=['bbox', 'segm']), 'coco/segm_mAP_50', 'bbox_mAP', 'coco/bbox_mAP'),
-    ],
-)
-def test_metric_of_the_best_checkpoint(evaluator, good, wrong, there):
-    def best(name, one=evaluator):
-        return config(val_evaluator=one, default_hooks=dict(checkpoint=dict(save_best=name)))
-
-    for name in (good, 'auto', None):
-        check_save_best(best(name))
-    with pytest.raises(ValueError, match=rf'checkpoint\.save_best = .*: no validation gives it; there are .*{there}'):
-        check_save_best(best(wrong))
-    check_save_best(best('mine', dict(type='MyMetric')))  # its names are not known
 
 
 def test_a_preprocessor_that_is_never_read():

@@ -28,7 +28,8 @@ from vitplug.registry import HOOKS, PLUGS
 NEEDED_TO_RESUME = ('meta', 'optimizer', 'message_hub')
 SHOWN = 3
 
-# Parts of a config that shape a training, and a test.
+# Parts of a config that shape a training, and a test. Settings such as the number of heads, or a plug without
+# parameters, leave no trace in weights.
 TESTED_WITH = ('model', 'data_preprocessor')
 TRAINED_WITH = (*TESTED_WITH, 'optim_wrapper', 'train_dataloader', 'averaging')
 # Settings without influence on a number, and those that often differ with good reason: loaders and places of data, and
@@ -65,21 +66,22 @@ class CheckpointFitHook(Hook):
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
         """Checks the checkpoint."""
-        path, model = str(runner._load_from), bare_model(runner.model)
-        if runner._resume:
+        path, model, resumes = str(runner._load_from), bare_model(runner.model), runner._resume
+        if resumes:
             _check_resumable(path, checkpoint)
-        settings = _settings_of(checkpoint)
         given, averages = (model_weights(path, checkpoint, key) for key in ('state_dict', 'ema_state_dict'))
-        _check_numbers(path, model, settings, given, averages)
-        if isinstance(runner._train_loop, BaseLoop) and not runner._resume:
-            if not has_host(model):  # files of other networks are refused where a host loads them
-                _check_any_fits(path, model, given)
+        _check_numbers(path, model, _settings_of(checkpoint), given, averages)
+        state = model.state_dict()
+        if isinstance(runner._train_loop, BaseLoop) and not resumes:
+            lacking = [name for name in state if name not in given or given[name].shape != state[name].shape]
+            if not has_host(model) and len(lacking) == len(state):  # hosts refuse files of other networks themselves
+                raise _misfit(path, lacking, len(state))
             return
-        _check_settings(path, settings, runner.cfg, runner._resume, self.allow_changes)
-        if runner._resume:
-            for weights in (given, averages):
-                _check_shapes(path, model, weights)
-        _load_all(path, model, given, self.allow_changes)
+        # Nothing may be resized where a training goes on: the optimizer's state would not be.
+        for weights in (given, averages) if resumes else ():
+            if changed := [name for name in state if name in weights and weights[name].shape != state[name].shape]:
+                raise _misfit(path, changed, len(state))
+        _check_settings_and_load(path, model, checkpoint, runner.cfg, resumes, self.allow_changes)
 
 
 def load_for_inference(path: str, model: nn.Module, checkpoint: Mapping, cfg: Config, allow_changes: bool) -> None:
@@ -95,10 +97,8 @@ def load_for_inference(path: str, model: nn.Module, checkpoint: Mapping, cfg: Co
     Raises:
         CheckpointNotRead: Names the file, what is wrong and what to do.
     """
-    settings, given = _settings_of(checkpoint), model_weights(path, checkpoint)
-    _check_numbers(path, model, settings, given)
-    _check_settings(path, settings, cfg, False, allow_changes)
-    _load_all(path, model, given, allow_changes)
+    _check_numbers(path, model, _settings_of(checkpoint), model_weights(path, checkpoint))
+    _check_settings_and_load(path, model, checkpoint, cfg, False, allow_changes)
 
 
 def bare_model(model: nn.Module) -> nn.Module:
@@ -152,46 +152,8 @@ def _check_numbers(path: str, model: nn.Module, settings: Mapping, *given: Mappi
         raise CheckpointNotRead(str(error)) from error
 
 
-def _check_any_fits(path: str, model: nn.Module, given: Mapping) -> None:
-    wanted = {name: parameter.shape for name, parameter in model.named_parameters()}
-    lacking = [name for name, shape in wanted.items() if name not in given or given[name].shape != shape]
-    if len(lacking) == len(wanted):
-        raise _misfit(path, lacking, len(wanted))
-
-
-def _check_shapes(path: str, model: nn.Module, given: Mapping) -> None:
-    """Checks that nothing would be resized: the optimizer's state would not be."""
-    state = model.state_dict()
-    changed = [name for name in state if name in given and given[name].shape != state[name].shape]
-    if changed:
-        raise _misfit(path, changed, len(state))
-
-
-def _load_all(path: str, model: nn.Module, given: Mapping[str, Tensor], allow_changes: bool) -> None:
-    """Loads all weights, and refuses ones that the backbone has no place for."""
-    unexpected = load_weights(path, model, given)
-    if unexpected and not allow_changes:
-        raise CheckpointNotRead(
-            f'{path} does not fit the model of the config: it has {len(unexpected)} weights for which the backbone has '
-            f'no place, e.g. {some_of(unexpected, SHOWN)}: use the config of this checkpoint with all its plugs, or '
-            'pass --allow-changes if this is meant'
-        )
-
-
-def load_weights(path: str, model: nn.Module, given: Mapping[str, Tensor]) -> list[str]:
-    """Loads all weights of a model.
-
-    Args:
-        path: The checkpoint, for the error.
-        model: The model.
-        given: Weights from :func:`model_weights`.
-
-    Returns:
-        Weights of the checkpoint's backbone that the model does not have.
-
-    Raises:
-        CheckpointNotRead: If one of the model's is missing or has another shape.
-    """
+def _load_weights(path: str, model: nn.Module, given: Mapping[str, Tensor]) -> list[str]:
+    """Loads all weights of a model, and returns those of the checkpoint's backbone that the model does not have."""
     try:
         missing, unexpected = model.load_state_dict(given, strict=False)
     except WRONG_SHAPES as error:
@@ -212,7 +174,7 @@ def _misfit(path: str, lacking: Collection[str], count: int) -> CheckpointNotRea
     )
 
 
-# --- settings: what leaves no trace in weights, such as the number of heads or a plug without parameters ---
+# --- settings ---
 
 
 def _settings_of(checkpoint: Mapping) -> dict[str, Any]:
@@ -221,24 +183,35 @@ def _settings_of(checkpoint: Mapping) -> dict[str, Any]:
     return read_settings(meta) if isinstance(meta, Mapping) else {}
 
 
-def _check_settings(path: str, settings: Mapping, cfg: Config, resumes: bool, allow_changes: bool) -> None:
-    """Refuses a checkpoint that was trained with other settings, where they change results."""
-    logger, current = MMLogger.get_current_instance(), cfg.to_dict()
+def _check_settings_and_load(
+    path: str, model: nn.Module, checkpoint: Mapping, cfg: Config, resumes: bool, allow_changes: bool
+) -> None:
+    """Refuses settings that change results and weights that the backbone has no place for; then loads all weights."""
+    logger, settings = MMLogger.get_current_instance(), _settings_of(checkpoint)
     if not settings:
         logger.warning(f'{path} holds no config to compare with this one: use the config with which it was trained')
-        return
-    model = current.get('model')
-    if isinstance(model, dict):
-        # A test that merges predictions has the model that was trained inside of its own.
-        current['model'] = model.get('module', model)
-    sections = TRAINED_WITH if resumes else TESTED_WITH
-    changes = compare(*(_choose(one, sections) for one in (settings, current)), _find_class)
-    changes = [one for one in changes if not FREE.search(one[0]) and (resumes or not FREE_IN_TEST.search(one[0]))]
+    changes = _changes(settings, cfg.to_dict(), resumes) if settings else []
     said = f'{path} was trained with other settings than the config has: {list_changes(changes)}'
     if changes and not allow_changes:
         raise CheckpointNotRead(f'{said}: use its config, or pass --allow-changes if this is meant')
     if changes:
         logger.warning(said)
+    unexpected = _load_weights(path, model, model_weights(path, checkpoint))
+    if unexpected and not allow_changes:
+        raise CheckpointNotRead(
+            f'{path} does not fit the model of the config: it has {len(unexpected)} weights for which the backbone has '
+            f'no place, e.g. {some_of(unexpected, SHOWN)}: use the config of this checkpoint with all its plugs, or '
+            'pass --allow-changes if this is meant'
+        )
+
+
+def _changes(before: Mapping, after: dict, resumes: bool) -> list[tuple]:
+    """The settings that differ and change results: place, value before and now."""
+    if isinstance(after.get('model'), dict):  # a test that merges predictions has the model inside of its own
+        after['model'] = after['model'].get('module', after['model'])
+    sections = TRAINED_WITH if resumes else TESTED_WITH
+    changes = compare(_choose(before, sections), _choose(after, sections), _find_class)
+    return [one for one in changes if not FREE.search(one[0]) and (resumes or not FREE_IN_TEST.search(one[0]))]
 
 
 def _choose(cfg: Mapping, sections: Collection[str]) -> dict[str, Any]:

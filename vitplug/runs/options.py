@@ -143,7 +143,8 @@ def _base_config(args: argparse.Namespace) -> Config:
     cfg.launcher = args.launcher
     cfg.work_dir = args.work_dir or cfg.get('work_dir') or os.path.join('work_dirs', Path(args.config).stem)
     if Path(cfg.work_dir).resolve() == Path(cfg.filename).resolve().parent:
-        raise ValueError(f'--work-dir {cfg.work_dir}: holds the config, which mmengine would overwrite: choose another')
+        # mmengine writes the merged config into the work dir under the name of its file, and would overwrite that.
+        object.__setattr__(cfg, '_filename', f'{Path(cfg.filename).with_suffix("")}_merged.py')
     return cfg
 
 

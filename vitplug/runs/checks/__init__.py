@@ -11,7 +11,6 @@ from vitplug.config.reading import read_config
 from vitplug.files.named import check_weights
 from vitplug.tasks import check_scope
 
-from ..metrics import check_save_best
 from .data import check_data
 from .settings import check_optimizer, check_preprocessors, check_processes, is_first_process, remarks_on_settings
 
@@ -27,7 +26,6 @@ def check_training(cfg) -> list[str]:
     """
     check_optimizer(cfg)
     check_preprocessors(cfg)
-    check_save_best(cfg)
     remarks = _check_run(cfg, cfg.get('load_from'), '--resume' if cfg.get('resume') else 'load_from', ('train', 'val'))
     return [*remarks, *remarks_on_settings(cfg)]
 

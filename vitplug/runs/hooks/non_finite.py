@@ -6,7 +6,6 @@ import torch
 from mmengine import dist
 from mmengine.hooks import Hook
 
-from vitplug.compat import register_step_pre_hook
 from vitplug.errors import NonFiniteLoss
 from vitplug.registry import HOOKS
 
@@ -26,7 +25,6 @@ class NonFiniteLossHook(Hook):
         max_consecutive: After how many skipped steps in a row the training stops.
 
     Raises:
-        ValueError: If `max_consecutive` is less than 1.
         NonFiniteLoss: When the training stops; names the iteration, the loss terms and the images.
     """
 
@@ -34,8 +32,6 @@ class NonFiniteLossHook(Hook):
     priority = 'ABOVE_NORMAL'
 
     def __init__(self, max_consecutive: int = 5):
-        if max_consecutive < 1:
-            raise ValueError(f'max_consecutive = {max_consecutive!r}: must be at least 1')
         self.max_consecutive = max_consecutive
         self.in_a_row, self.skipped = 0, False
         self.statistics: list[torch.Tensor] = []
@@ -44,15 +40,17 @@ class NonFiniteLossHook(Hook):
     def before_train(self, runner) -> None:
         """Watches the steps of every optimizer, and finds the running statistics."""
         for optimizer in optimizers(runner.optim_wrapper):
-            register_step_pre_hook(optimizer, self._skip_unless_finite)
+            if hasattr(optimizer, 'register_step_pre_hook'):  # DeepSpeed's have none, and skip such steps themselves
+                optimizer.register_step_pre_hook(self.skip_unless_finite)
         self.statistics = [buffer for name, buffer in runner.model.named_buffers() if name.endswith(STATISTICS)]
         self.before = [buffer.clone() for buffer in self.statistics]
 
-    def _skip_unless_finite(self, optimizer: torch.optim.Optimizer, args, kwargs) -> None:
+    def skip_unless_finite(self, optimizer: torch.optim.Optimizer, args, kwargs) -> None:
+        """Takes the gradients away, before a step, if one of them is not finite in any process."""
         grads = [local(p.grad) for group in optimizer.param_groups for p in group['params'] if p.grad is not None]
         # The norm of a tensor is finite where the tensor is, unless its squares leave float32, where no step should be
         # taken either.
-        finite = not grads or bool(_together(torch.stack(torch._foreach_norm(grads)).sum().isfinite()))
+        finite = not grads or _in_all(torch.stack(torch._foreach_norm(grads)).sum().isfinite())
         if finite:
             self.in_a_row = 0
             _copy(self.before, self.statistics)
@@ -81,13 +79,11 @@ class NonFiniteLossHook(Hook):
         )
 
 
-def _together(finite: torch.Tensor) -> torch.Tensor:
+def _in_all(finite: torch.Tensor) -> bool:
     """Whether it is so in all processes; each may have a shard of the gradients."""
-    if dist.get_world_size() == 1:
-        return finite
     flag = finite.to(torch.int32)
-    dist.all_reduce(flag, op='min')
-    return flag
+    dist.all_reduce(flag, op='min')  # does nothing for a single process
+    return bool(flag)
 
 
 def _copy(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:

@@ -1,6 +1,5 @@
 """Gives a model with plugs the initial weights that it would have without them."""
 
-import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -39,8 +38,12 @@ class PairedWeightsHook(Hook):
 
         def initialise_paired() -> None:
             initialise()
-            taken = take_over(model, host_weights(runner))
-            runner.logger.info(f'{taken} weights of the model are those that it has without plugs')
+            state = model.state_dict()
+            weights = {
+                name: w for name, w in host_weights(runner).items() if getattr(state.get(name), 'shape', 0) == w.shape
+            }
+            model.load_state_dict(weights, strict=False)
+            runner.logger.info(f'{len(weights)} weights of the model are those that it has without plugs')
 
         model.init_weights = initialise_paired
 
@@ -67,17 +70,5 @@ def host_weights(runner) -> dict[str, Tensor]:
 def without_plugs(node: Any) -> Any:
     """Settings of a model less the plugs of its backbones."""
     if isinstance(node, Mapping):
-        kept = {key: without_plugs(child) for key, child in node.items() if key != 'plugs'}
-        return type(node)(kept)
-    if isinstance(node, list | tuple):
-        return type(node)(map(without_plugs, node))
-    return copy.deepcopy(node)
-
-
-def take_over(model: torch.nn.Module, weights: Mapping[str, Tensor]) -> int:
-    """Copies weights of the same name and shape into a model; returns their number."""
-    state = model.state_dict()
-    common = [name for name, weight in weights.items() if name in state and state[name].shape == weight.shape]
-    for name in common:
-        state[name].copy_(weights[name])
-    return len(common)
+        return type(node)({key: without_plugs(child) for key, child in node.items() if key != 'plugs'})
+    return type(node)(map(without_plugs, node)) if isinstance(node, list | tuple) else node

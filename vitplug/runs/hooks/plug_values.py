@@ -26,14 +26,9 @@ class PlugValuesHook(Hook):
 
     Args:
         interval: In how many iterations they are recorded.
-
-    Raises:
-        ValueError: if ``interval`` is less than 1.
     """
 
     def __init__(self, interval: int = 50):
-        if interval < 1:
-            raise ValueError(f'interval = {interval!r}: must be at least 1')
         self.interval = interval
         self.backbones: dict[str, PluggedModel] = {}
 

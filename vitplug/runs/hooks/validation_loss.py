@@ -10,8 +10,6 @@ from torch import Tensor
 from vitplug.registry import HOOKS
 
 NAME = 'loss/cross_entropy'
-# The library of classifiers.
-SCOPE = 'mmpretrain'
 # How far the scores of an image may be from a sum of 1.
 TOLERANCE = 1e-3
 
@@ -32,18 +30,17 @@ class ValidationLossHook(Hook):
         """Adds it to the validation, and forgets the numbers of earlier ones, over which mmengine would average."""
         for name in [name for name in runner.message_hub.log_scalars if name.startswith('val/')]:
             del runner.message_hub.log_scalars[name]
-        _add(runner, runner.val_loop)
+        _add(runner, runner.val_loop.evaluator.metrics)
 
     def before_test(self, runner) -> None:
         """Adds it to the test."""
-        _add(runner, runner.test_loop)
+        _add(runner, runner.test_loop.evaluator.metrics)
 
 
-def _add(runner, loop) -> None:
-    metrics = loop.evaluator.metrics
-    if runner.cfg.get('default_scope') == SCOPE and not any(isinstance(metric, CrossEntropy) for metric in metrics):
-        # Last, for the first metric is the one that chooses the best checkpoint.
-        metrics.append(CrossEntropy())
+def _add(runner, metrics: list[BaseMetric]) -> None:
+    is_there = any(isinstance(metric, CrossEntropy) for metric in metrics)
+    if runner.cfg.get('default_scope') == 'mmpretrain' and not is_there:
+        metrics.append(CrossEntropy())  # last, for the first metric is the one that chooses the best checkpoint
 
 
 class CrossEntropy(BaseMetric):
@@ -53,7 +50,7 @@ class CrossEntropy(BaseMetric):
 
     def process(self, data_batch: Mapping | None, data_samples: Sequence[Mapping]) -> None:
         """Takes what the model predicts of a batch."""
-        self.results += [_cross_entropy(sample) for sample in data_samples]
+        self.results += [_cross_entropy(sample.get('pred_score'), sample.get('gt_label')) for sample in data_samples]
 
     def compute_metrics(self, results: list) -> dict[str, float]:
         """The mean over the images."""
@@ -62,9 +59,8 @@ class CrossEntropy(BaseMetric):
         return {self.name: float(torch.tensor(results, dtype=torch.float64).mean())}
 
 
-def _cross_entropy(sample: Mapping) -> float | None:
+def _cross_entropy(scores: Tensor | None, label: Tensor | None) -> float | None:
     """That of one image; None where it has no probabilities of one class."""
-    scores, label = sample.get('pred_score'), sample.get('gt_label')
     if not isinstance(scores, Tensor) or not isinstance(label, Tensor) or label.numel() != 1 or scores.ndim != 1:
         return None
     scores = scores.double()
