@@ -21,6 +21,7 @@ from torch.nn import functional as F
 
 from vitplug.backbones import DistilledVisionTransformer, SwinTransformer, VisionTransformer
 from vitplug.checkpoints import convert, load_pretrained, recognise, to_vitplug
+from vitplug.checkpoints.formats.foundation import HF_DEIT
 
 SMALL_VIT = dict(embed_dim=24, depth=3, num_heads=3, img_size=32, patch_size=8, num_classes=5)
 SMALL_ARCH = dict(embed_dims=24, num_layers=3, num_heads=3, feedforward_channels=96)
@@ -192,7 +193,7 @@ def test_rotations_that_vitplug_has_not(name):
 def distilled_of_hugging_face():
     backbone = {**VIT, 'type': 'vitplug.DistilledVisionTransformer', 'out_type': 'raw'}
     state = {f'backbone.{key}': value for key, value in MODELS.build(backbone).state_dict().items()}
-    return state, convert(state, 'huggingface').state
+    return state, HF_DEIT.from_vitplug(state)
 
 
 def test_refusals_name_the_family_of_the_file(tmp_path):

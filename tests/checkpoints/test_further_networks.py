@@ -121,7 +121,6 @@ def test_timm(case, scope):
     with torch.no_grad():
         assert_same(logits(model, x), theirs(x), TOLERANCE.get(case, 1e-9))
     assert_same_bits(convert(model.state_dict(), 'timm').state, theirs.state_dict())
-    assert_same_bits(convert(theirs.state_dict(), 'mmpretrain').state, converted)
 
 
 def test_original_swin_v2():

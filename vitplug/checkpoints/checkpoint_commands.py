@@ -20,7 +20,7 @@ def convert_main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument('source', metavar='SRC', help='checkpoint file, or its http address')
     parser.add_argument('target', metavar='DST', type=Path, help='new file; .pth, .pt or .safetensors')
-    parser.add_argument('--to', choices=list(TARGETS), default='vitplug', help='format of the keys (default vitplug)')
+    parser.add_argument('--to', choices=TARGETS, default='vitplug', help='format of the keys (default vitplug)')
     parser.add_argument('--prefix', help='use only the keys that begin with this, such as backbone.')
     parser.add_argument('--unsafe-unpickle', action='store_true', help='allow the file to run code')
     args = parser.parse_args(argv)

@@ -4,14 +4,13 @@ Each format is recognised by its keys; :mod:`.format` says what a format is.
 """
 
 import re
-from collections.abc import Callable
 from typing import NamedTuple
 
 from torch import Tensor
 
 from ..files import some_of
 from . import foundation, mvit, networks, papers, swin, vit
-from .format import Format, State, refuse_nameless
+from .format import Format, State
 
 #: All formats. Where a checkpoint has the keys of several, the first is taken: the more special one.
 FORMATS = (
@@ -25,13 +24,8 @@ FORMATS = (
 #: The networks that timm has.
 _TIMM = (vit.TIMM_VIT, swin.TIMM_SWIN, swin.TIMM_SWIN_V2, mvit.TIMM_MVIT, networks.TIMM_MIXER, networks.TIMM_PIT)
 TIMM = {known.network: known for known in _TIMM}
-#: The networks that mmpretrain has.
-MMPRETRAIN = (vit.NETWORK, swin.NETWORK, swin.NETWORK_V2, mvit.NETWORK, networks.MIXER, networks.T2T)
-# What mmpretrain's networks lack: plugs, the convolutional stem, the head of token labels, performers.
-_NOT_MMPRETRAIN = re.compile(
-    r'(?:.*\.)?plugs\..*|backbone\.patch_embed\.stem\..*|head\.aux_head\..*|'
-    r'backbone\.tokens_to_token\.attention\d\.attn\.(?:kqv|random_features)\b.*'
-)
+#: What a checkpoint can be converted to.
+TARGETS = ('vitplug', 'timm')
 # Tables that every model computes from its shapes.
 _DERIVED = re.compile(
     r'(?:.*\.)?(?:relative_position_index|attn_mask|rel_coords_log|relative_coords_table|rope\.freqs_(?:cos|sin))'
@@ -116,7 +110,7 @@ def to_vitplug(state: State, prefix: str | None = None) -> Converted:
 
 
 def convert(state: State, to: str = 'vitplug', prefix: str | None = None) -> Converted:
-    """Converts a state dict of any known format to the keys of vitplug, timm, Hugging Face or mmpretrain.
+    """Converts a state dict of any known format to the keys of vitplug, which are mmpretrain's, or of timm.
 
     Args:
         state: The tensors by their keys.
@@ -127,50 +121,15 @@ def convert(state: State, to: str = 'vitplug', prefix: str | None = None) -> Con
         The converted tensors, their original format, and notes.
 
     Raises:
-        ValueError: If the format is not recognised, or the target has no such network or no name for a key.
+        ValueError: If the format is not recognised, or timm has no such network or no name for a key.
     """
     ours, source, notes = to_vitplug(state, prefix)
-    converted = TARGETS[to](ours, source.network)
-    if to in ('timm', 'huggingface') and len(_without_periods(ours)) < len(ours):
-        notes = [*notes, f'left out rotary.periods, which {to} computes']
-    return Converted(converted, source, notes)
-
-
-def _to_timm(ours: State, network: str) -> dict[str, Tensor]:
-    if network not in TIMM:
-        raise ValueError(f'timm has no {network}: expected one of {", ".join(TIMM)}')
-    kept = _without_periods(ours)
-    if network == vit.NETWORK:
-        for known in foundation.TIMM:
-            if known.fits(ours):
-                return known.from_vitplug(kept)
-    return TIMM[network].from_vitplug(kept)
-
-
-def _to_hugging_face(ours: State, network: str) -> dict[str, Tensor]:
-    known = [known for known in foundation.HUGGING_FACE if network == vit.NETWORK and known.fits(ours)]
-    if not known:
-        names = ', '.join(known.name for known in foundation.HUGGING_FACE)
-        raise ValueError(f'Hugging Face has no {network} with these tensors: expected one of {names}')
-    return known[0].from_vitplug(_without_periods(ours))
-
-
-def _without_periods(ours: State) -> dict[str, Tensor]:
-    """The tensors, without the periods of rotary positions, which timm and Hugging Face compute."""
-    return {key: value for key, value in ours.items() if not key.endswith('rotary.periods')}
-
-
-def _to_mmpretrain(ours: State, network: str) -> dict[str, Tensor]:
-    if network not in MMPRETRAIN:
-        raise ValueError(f'mmpretrain has no {network}: expected one of {", ".join(MMPRETRAIN)}')
-    refuse_nameless(f'mmpretrain {network}', [key for key in ours if _NOT_MMPRETRAIN.fullmatch(key)])
-    return dict(ours)
-
-
-#: The formats that a checkpoint can be converted to.
-TARGETS: dict[str, Callable[[State, str], State]] = {
-    'vitplug': lambda ours, network: ours,
-    'timm': _to_timm,
-    'huggingface': _to_hugging_face,
-    'mmpretrain': _to_mmpretrain,
-}
+    if to == 'vitplug':
+        return Converted(ours, source, notes)
+    if source.network not in TIMM:
+        raise ValueError(f'timm has no {source.network}: expected one of {", ".join(TIMM)}')
+    kept = {key: value for key, value in ours.items() if not key.endswith('rotary.periods')}
+    if len(kept) < len(ours):
+        notes = [*notes, 'left out rotary.periods, which timm computes']
+    fitting = [known for known in foundation.TIMM if source.network == vit.NETWORK and known.fits(ours)]
+    return Converted((*fitting, TIMM[source.network])[0].from_vitplug(kept), source, notes)

@@ -176,11 +176,17 @@ class Format:
         """The inverse of :meth:`to_vitplug`.
 
         Raises:
-            ValueError: If the format has no name for a key.
+            Nameless: If the format has no name for a key.
+            ValueError: If it has no bias of keys, and a bias of keys is not 0.
         """
         rules = self._rules(state)
         places = {key: next(filter(None, (_place(key, rule) for rule in rules)), None) for key in state}
-        refuse_nameless(self.name, [key for key, place in places.items() if place is None])
+        if nameless := [key for key, place in places.items() if place is None]:
+            raise Nameless(
+                f'{self.name} has no keys for {some_of(nameless)} ({len(nameless)} tensors): such a model cannot be '
+                "exported; remove plugs and task heads first, or keep vitplug's format",
+                nameless,
+            )
         theirs: dict[str, Tensor] = {}
         for key, tensor in state.items():
             rule, names = places[key]
@@ -258,17 +264,3 @@ class Nameless(ValueError):
     def __init__(self, message: str, keys: Sequence[str]):
         super().__init__(message)
         self.keys = keys
-
-
-def refuse_nameless(target: str, keys: Sequence[str]) -> None:
-    """Refuses tensors that a format or library has no name for.
-
-    Raises:
-        Nameless: If there are any.
-    """
-    if keys:
-        raise Nameless(
-            f'{target} has no keys for {some_of(keys)} ({len(keys)} tensors): such a model cannot be exported; remove '
-            "plugs and task heads first, or keep vitplug's format",
-            keys,
-        )

@@ -14,7 +14,7 @@ from .vit import NETWORK, QKV
 
 _blocks = partial(table, theirs='blocks.{}.', ours='layers.{}.')
 _layers = partial(table, theirs='encoder.layer.{}.', ours='layers.{}.')
-_STORAGE, _PRE_NORM = r'backbone\.storage_tokens', r'backbone\.pre_norm\.weight'
+_STORAGE = r'backbone\.storage_tokens'
 _SCALE, _SWIGLU = (rf'backbone\.layers\.\d+\.{name}\.weight' for name in (r'attn\.gamma1', r'ffn\.w12'))
 _CLASS, _TABLE = r'backbone\.cls_token', r'backbone\.pos_embed'
 _HAS_RELATIVE = r'backbone\.layers\.\d+\.attn\.relative\.relative_position_bias_table'
@@ -190,15 +190,12 @@ HF_VIT = Format(
     NETWORK,
     (_QUERY, r'encoder\.layer\.\d+\.layernorm_before\.weight', 'embeddings.position_embeddings'),
     (*_OF_BERT, *table('pooler = .pooler'), *_layers(_HF_ATTENTION.format('')), *_layers(_VIT_LAYER)),
-    marks=(_CLASS, _TABLE),
-    lacks=(_PRE_NORM, _SCALE, _SWIGLU),
 )
 HF_DEIT = replace(
     HF_VIT,
     name='Hugging Face DeiT',
     anchors=(*HF_VIT.anchors, 'embeddings.distillation_token'),
     rules=(*table('embeddings.distillation_token = dist_token'), *HF_VIT.rules),
-    marks=(*HF_VIT.marks, r'backbone\.dist_token'),
 )
 HF_DINOV2 = Format(
     'Hugging Face DINOv2',
@@ -209,7 +206,6 @@ HF_DINOV2 = Format(
         *_layers(f'{_HF_ATTENTION.format("")}, {_LAMBDAS}, norm1 = ln1, norm2 = ln2, {_MLP}'),
         *_layers('mlp.weights_in = ffn.w12, mlp.weights_out = ffn.w3'),
     ),
-    marks=(_CLASS, _TABLE, _SCALE),
 )
 HF_DINOV3 = Format(
     'Hugging Face DINOv3',
@@ -231,8 +227,6 @@ HF_DINOV3 = Format(
     ),
     without_bias=_BIAS_OF_QKV,
     rotary='dinov3',
-    marks=(_STORAGE,),
-    lacks=(_TABLE,),
 )
 HF_BEIT = Format(
     'Hugging Face BEiT',
@@ -245,7 +239,6 @@ HF_BEIT = Format(
         *_layers(f'lambda_1 = attn.gamma1.weight, lambda_2 = ffn.gamma2.weight, {_HF_ATTENTION.format("?")}'),
         *_layers(_VIT_LAYER),
     ),
-    marks=(_HAS_RELATIVE,),
 )
 
 # --- CLIP and SigLIP ---
@@ -269,7 +262,6 @@ HF_CLIP = Format(
     (_Q_PROJ, 'embeddings.class_embedding'),
     # The name of the norm as it is spelled there.
     (*_TOWER, *table('embeddings.class_embedding:1 = cls_token, pre_layrnorm = pre_norm')),
-    marks=(_CLASS, _TABLE, _PRE_NORM),
 )
 HF_SIGLIP = Format(
     'Hugging Face SigLIP',
@@ -277,8 +269,6 @@ HF_SIGLIP = Format(
     (_Q_PROJ, 'embeddings.position_embedding.weight', r'head\.probe'),
     # Its head pools by attention, which no backbone does.
     (*_TOWER, *table('head = .attention_pool')),
-    marks=(_TABLE,),
-    lacks=(_CLASS, _STORAGE),
 )
 OPENAI_CLIP = Format(
     'OpenAI CLIP',
@@ -305,4 +295,3 @@ FORMATS = (
     *(HF_DINOV3, HF_DINOV2, HF_BEIT, HF_DEIT, HF_VIT, HF_CLIP, HF_SIGLIP, OPENAI_CLIP),
 )
 TIMM = (TIMM_BEIT, TIMM_EVA02_LARGE, TIMM_EVA02, TIMM_ROPE_REGISTERS, TIMM_DINOV3)
-HUGGING_FACE = (HF_BEIT, HF_DINOV3, HF_CLIP, HF_DINOV2, HF_DEIT, HF_VIT, HF_SIGLIP)
