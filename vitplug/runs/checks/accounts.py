@@ -7,15 +7,17 @@ Shared by `vitplug check`, `vitplug new` and the first lines of a training. Coun
 import math
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from PIL import Image
 
 from vitplug.files.folders import IMAGE_SUFFIXES, names_in
 from vitplug.files.orientation import Header, header_of, misplaced, remedy
 
+T = TypeVar('T')
 OBJECTS, IMAGES = 'objects', 'images'
 LOSSY = ('.jpg', '.jpeg', '.webp')
 # Images whose headers a training looks at in its first lines, evenly spaced; `vitplug check` looks at all.
@@ -78,8 +80,8 @@ def account_coco(content: Mapping, classes: Sequence[str] | None, filters: Mappi
     Args:
         content: The file's.
         classes: Names of the classes; None for all categories.
-        filters: `filter_cfg` of the data set.
-        tested: `test_mode` of the data set, in which no image is left out.
+        filters: `filter_cfg` of the data set, which counts unless it is ``tested`` (`test_mode`).
+        tested: See ``filters``.
     """
     account = Account(Counter({OBJECTS: 0, IMAGES: 0} if 'annotations' in content else {IMAGES: 0}))
     images = {image['id']: image for image in content['images']}
@@ -185,15 +187,16 @@ def _repeated(values: Sequence) -> list:
 # --- folders ---
 
 
-def account_maps(images: tuple[Path, str], maps: tuple[Path, str]) -> Account:
+def account_maps(images: tuple[Path, str], maps: tuple[Path, str], turned: Sequence[str] = ()) -> Account:
     """Counts the images of mmseg's folders that have a label map, and what lies beside them.
 
     Args:
         images: Folder and file name ending of the images.
         maps: The same of the label maps.
+        turned: Formats of images that are turned by EXIF when they are loaded.
 
     Raises:
-        ValueError: If label maps are of a lossy format, or an image has no label map.
+        ValueError: If label maps are of a lossy format, or an image has no label map or one of another size.
     """
     account = Account(Counter({IMAGES: 0}))
     if maps[1].lower().endswith(LOSSY):
@@ -201,8 +204,8 @@ def account_maps(images: tuple[Path, str], maps: tuple[Path, str]) -> Account:
             f'label maps *{maps[1]} in {maps[0]}: JPEG changes the labels of pixels: save them as PNG from the source '
             '(a JPEG that is saved as PNG keeps the damage)'
         )
-    partners = dict(pairs(images, maps))
-    labels = {name for name in names_in(maps[0]) if name.endswith(maps[1])}
+    names, labels = names_in(images[0]), {name for name in names_in(maps[0]) if name.endswith(maps[1])}
+    partners = {name: f'{name[: len(name) - len(images[1])]}{maps[1]}' for name in names if name.endswith(images[1])}
     lonely = [name for name, partner in partners.items() if partner not in labels]
     if lonely:
         raise ValueError(
@@ -210,20 +213,15 @@ def account_maps(images: tuple[Path, str], maps: tuple[Path, str]) -> Account:
             f'{images[0].absolute()}, label maps *{maps[1]} in {maps[0].absolute()}: add them, or set img_suffix and '
             f'seg_map_suffix to the endings of the files{_similar(lonely[0], labels)}'
         )
-    for name in names_in(images[0]):
+    for name in names:
         if name in partners or name.lower().endswith(IMAGE_SUFFIXES):
             other = f'whose names do not end in {images[1]}, as img_suffix says'
             account.count(IMAGES, None if name in partners else other, name)
     for name in sorted(labels - {*partners.values()}):
         account.count('label maps', 'without an image', name)
+    for name, partner in sampled([*partners.items()]):
+        check_image(images[0] / name, loaded_size(maps[0] / partner, ()), turned)
     return account
-
-
-def pairs(images: tuple[Path, str], maps: tuple[Path, str]) -> Iterator[tuple[str, str]]:
-    """The images in mmseg's folders, and the names of the label maps that belong to them."""
-    for name in names_in(images[0]):
-        if name.endswith(images[1]):
-            yield name, name[: len(name) - len(images[1])] + maps[1]
 
 
 def account_classes(folder: Path, extensions: Sequence[str]) -> Account:
@@ -254,23 +252,28 @@ def account_classes(folder: Path, extensions: Sequence[str]) -> Account:
 # --- files that annotations name ---
 
 
-def check_images(named: Sequence[tuple[Path, tuple[int, int] | None]], turned: Sequence[str]) -> None:
-    """Looks at the headers of some images.
+def sampled(items: Sequence[T]) -> Sequence[T]:
+    """The items that a training looks at, evenly spaced."""
+    return items[:: max(1, math.ceil(len(items) / SAMPLED))]
+
+
+def check_image(path: Path, annotated: tuple[int, int] | None, turned: Sequence[str]) -> None:
+    """Looks at the header of an image.
 
     Args:
-        named: Images, and the (width, height) that annotations give; None if they give none.
+        path: The image.
+        annotated: The (width, height) that annotations give; None if they give none.
         turned: Formats that are turned by EXIF when they are loaded.
 
     Raises:
-        FileNotFoundError: If one is missing; names a file of a similar name.
-        ValueError: If one has another size than annotated.
+        FileNotFoundError: If it is missing; names a file of a similar name.
+        ValueError: If it has another size than annotated.
     """
-    for path, annotated in named[:: max(1, math.ceil(len(named) / SAMPLED))]:
-        if not path.is_file():
-            there = {file.name for file in path.parent.iterdir()} if path.parent.is_dir() else set()
-            raise FileNotFoundError(f'no such image: {path}{_similar(str(path), there)}')
-        if fault := size_fault(path, annotated, turned):
-            raise ValueError(f'{path} has {fault}')
+    if not path.is_file():
+        there = {file.name for file in path.parent.iterdir()} if path.parent.is_dir() else set()
+        raise FileNotFoundError(f'no such image: {path}{_similar(str(path), there)}')
+    if fault := size_fault(path, annotated, turned):
+        raise ValueError(f'{path} has {fault}')
 
 
 def size_fault(path: Path, annotated: tuple[int, int] | None, turned: Sequence[str]) -> str:

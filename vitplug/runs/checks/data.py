@@ -15,17 +15,7 @@ from vitplug.files.folders import check_folder
 from vitplug.files.named import is_remote
 from vitplug.files.orientation import turned_formats
 
-from .accounts import (
-    SAMPLED,
-    Account,
-    account_classes,
-    account_coco,
-    account_maps,
-    check_coco,
-    check_images,
-    loaded_size,
-    pairs,
-)
+from .accounts import Account, account_classes, account_coco, account_maps, check_coco, check_image, sampled
 from .classes import (
     Classes,
     check_categories,
@@ -168,8 +158,8 @@ def _account(
     """
     if coco is not None:
         folder = folders.get('img') or folders.get('img_path') or Path(settings.get('data_root') or '')
-        named = [(folder / image['file_name'], (image['width'], image['height'])) for image in coco['images']]
-        check_images(named, _turned(settings))
+        for image in sampled(coco['images']):
+            check_image(folder / image['file_name'], (image['width'], image['height']), _turned(settings))
         tested = bool(settings.get('test_mode'))
         return account_coco(coco, classes and classes.names, settings.get('filter_cfg') or {}, tested)
     if class_names:
@@ -178,13 +168,7 @@ def _account(
         return None
     images = folders['img_path'], settings.get('img_suffix', '')
     maps = folders['seg_map_path'], settings.get('seg_map_suffix', '')
-    if images == maps:
-        return None
-    account = account_maps(images, maps)
-    both = list(pairs(images, maps))
-    some = both[:: max(1, len(both) // SAMPLED)]
-    check_images([(images[0] / name, loaded_size(maps[0] / other, ())) for name, other in some], _turned(settings))
-    return account
+    return None if images == maps else account_maps(images, maps, _turned(settings))
 
 
 def _turned(settings: Mapping) -> tuple[str, ...]:

@@ -48,7 +48,7 @@ class Inference(ABC):
     def collate(self, pictures: Sequence[np.ndarray]) -> Mapping:
         """Pictures as a batch for the model's `test_step`."""
         [batch] = self.inferencer.preprocess(list(pictures), batch_size=len(pictures))
-        return batch
+        return batch if isinstance(batch, Mapping) else batch[1]  # mmdet has the pictures before it
 
     @abstractmethod
     def draw(self, image: np.ndarray, sample: BaseDataElement) -> np.ndarray:
@@ -139,10 +139,6 @@ class ObjectInference(Inference):
         model.dataset_meta = dict(classes=classes, palette=list(palette))
         cfg.visualizer = dict(type='DetLocalVisualizer', name='predict', line_width=2)
         self.inferencer = _around(DetInferencer, model)(cfg)
-
-    def collate(self, pictures):
-        [(_, batch)] = self.inferencer.preprocess(list(pictures), batch_size=len(pictures))
-        return batch
 
     def draw(self, image, sample):
         [drawn] = self.inferencer.visualize([image], [sample], return_vis=True, pred_score_thr=self.score_thr)
