@@ -197,7 +197,7 @@ def _image_and_mask_folders(root: Path) -> Iterator[tuple[str, tuple[Path, Path]
             yield split, tuple(_folders(folder, PAIRED, PAIRED).values())
         return
     images, masks = map(_splits, _folders(root, PAIRED, PAIRED).values())
-    for split in images.keys() & masks.keys():  # a test may be without masks
+    for split in (split for split in images if split in masks):  # a test may be without them
         yield split, (images[split], masks[split])
 
 
