@@ -1,6 +1,6 @@
 """Scores of a prediction whose gradients Grad-CAM takes: a class logit, the pixels of a class, a detected box."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -66,18 +66,16 @@ class ClassLogit:
 
 @dataclass(frozen=True)
 class PixelClass:
-    """The logits of a class, summed over the pixels that are predicted as it, or the logit of one pixel.
+    """The logits of a class, summed over the pixels that are predicted as it.
 
     The model sees the whole image at once, also where its ``test_cfg`` predicts by a sliding window. Pixels are those
     of the model's input; padding does not count.
 
     Args:
-        label: The class; None for the one predicted at the pixel, or, without a pixel, for the most pixels.
-        pixel: Row and column of the one pixel; None for all that are predicted as the class.
+        label: The class; None for the one that most pixels have.
     """
 
     label: int | None = None
-    pixel: tuple[int, int] | None = None
 
     def __call__(self, model, images) -> Scores:
         size = tuple(images.shape[-2:])
@@ -91,24 +89,13 @@ class PixelClass:
 
     def _of_image(self, logits_CHW: Tensor) -> tuple[Tensor, str]:
         predicted = logits_CHW.argmax(0)
-        if self.pixel is not None:
-            y, x = self._checked_pixel(predicted.shape)
-            label = int(predicted[y, x]) if self.label is None else self.label
-            return logits_CHW[label, y, x], f'logit of class {label} at pixel ({y}, {x})'
         label = int(predicted.flatten().mode().values) if self.label is None else self.label
         region = predicted == label
         if not region.any():
             raise ValueError(
-                f'label={label}: predicted at no pixel, only {predicted.unique().tolist()} are; choose one of them, '
-                'or a pixel'
+                f'label={label}: predicted at no pixel, only {predicted.unique().tolist()} are; choose one of them'
             )
         return logits_CHW[label][region].sum(), f'logits of class {label}, summed over its {int(region.sum())} pixels'
-
-    def _checked_pixel(self, size: Sequence[int]) -> tuple[int, int]:
-        y, x = self.pixel
-        if not (0 <= y < size[0] and 0 <= x < size[1]):
-            raise ValueError(f'pixel={self.pixel}: expected row and column of an image of {tuple(size)} pixels')
-        return y, x
 
 
 @dataclass(frozen=True)

@@ -249,17 +249,14 @@ def test_class_of_pixels(segmentor):
     label = int(logits[0, :, 3, 50].argmax())
     region = logits[0].argmax(0) == label
     assert 0 < region.sum() < region.numel()
-    cases = {
-        PixelClass(label): (lambda m, x: pixel_logits(m, x)[0, label][region].sum(), f'its {int(region.sum())} pixels'),
-        PixelClass(pixel=(3, 50)): (lambda m, x: pixel_logits(m, x)[0, label, 3, 50], 'at pixel (3, 50)'),
-        PixelClass(1, (9, 2)): (lambda m, x: pixel_logits(m, x)[0, 1, 9, 2], 'of class 1 at pixel (9, 2)'),
-    }
-    for target, (score, words) in cases.items():
-        found = grad_cam(segmentor, x, target, 1)
-        expected = map_by_hooks(segmentor, x, score, 1, 'attn', (5, 7), 1)
-        assert_close(found.heat, expected)
-        assert_close(found.scores[0], score(segmentor, x).detach())
-        assert found.targets[0].endswith(words)
+    found = grad_cam(segmentor, x, PixelClass(label), 1)
+
+    def score(model, x):
+        return pixel_logits(model, x)[0, label][region].sum()
+
+    assert_close(found.heat, map_by_hooks(segmentor, x, score, 1, 'attn', (5, 7), 1))
+    assert_close(found.scores[0], score(segmentor, x).detach())
+    assert found.targets[0].endswith(f'its {int(region.sum())} pixels')
 
 
 def test_default_class_of_pixels_is_that_of_the_most(segmentor):
@@ -274,8 +271,6 @@ def test_padding_is_no_region(segmentor):
     most = int(logits[0].argmax(0).flatten().bincount().argmax())
     count = int((logits[0].argmax(0) == most).sum())
     assert grad_cam(segmentor, x).targets == (f'logits of class {most}, summed over its {count} pixels',)
-    with pytest.raises(ValueError, match=r'pixel=\(0, 9\): expected row and column of an image of \(40, 9\)'):
-        grad_cam(segmentor, x, PixelClass(pixel=(0, 9)))
 
 
 # --- detection ---
