@@ -1,7 +1,6 @@
 """The hosts and plugs every contract test runs over: a new plug or backbone is one line here."""
 
 import inspect
-import re
 
 import torch
 from torch import Tensor, nn
@@ -241,56 +240,22 @@ PLUGS = {
     'entmax': [dict(type='EntmaxAttention', learnable=True)],
 }
 
-_ONE_GRID = 'block 0 has queries on 8x8 and keys on 2x2, and a bias of every offset needs both in the same tokens'
-_NO_SUM = r'low_memory=True cannot hand the scores of block 1 on to block 2, which has other windows, grids or heads'
-_OFFERED = ['mlp_front', 'mlp_mid', 'mlp_end', 'mlp_residual', 'block_in', 'block_out']
-NOT_OFFERED = rf"takes the socket '\w+', which block 0 .* it offers {re.escape(str(_OFFERED))}"
-NO_WINDOWS = "stage_transition='flat_nearest' resizes windows, and blocks {} and {}, .* have global attention"
-_OF_MVIT = {
-    'rel-pos-bias': f'RelPosBias: {_ONE_GRID}',
-    'rel-pos-mlp-and-gab': f'RelPosMlp: {_ONE_GRID}',
-    'residual-parity': NO_WINDOWS.format(0, 1),
-    'residual-low-memory': _NO_SUM,
-    'residual-low-memory-bias': _NO_SUM,
-    'residual-low-memory-carried': f'RelPosBias: {_ONE_GRID}',
-    'gated-attention': 'need the tokens of the queries in the socket heads, which block 1 pools',
-    'value-residual': r'the values of block 2 lie on a grid of \(2, 2\), those of block 1 on one of \(4, 4\)',
-}
-_OF_MVIT |= {
-    'neutreno': 'NeuTRENO: block 0 has no value of its own for each output: its keys are pooled',
-    'locality': 'LocalitySelfAttention: the keys of block 0 are not its queries',
-}
-_IN_WINDOWS = {plug: reason.replace('8x8', '4x4').replace('2x2', '1x1') for plug, reason in _OF_MVIT.items()}
-_NOTHING = r'changes nothing: no block of \[0, 1, 2(, 3)?\] has scores of an earlier one of them to blend with'
-_IN_WINDOWS |= dict.fromkeys(('residual-reset', 'residual-low-memory', 'residual-low-memory-bias'), _NOTHING)
-_IN_WINDOWS |= {
-    'residual-parity': "stage_transition='flat_nearest' resizes windows, and blocks 0 and 1, .* same part of the image",
-    'value-residual': r'the values of block 2 lie on a grid of \(1, 1\), those of block 1 on one of \(4, 4\)',
-}
-# Plugs that a host refuses, and a pattern of the reason: host -> plugs -> pattern.
-REFUSED: dict[str, dict[str, str]] = {
+_ON_POOLED_GRIDS = {'rel-pos-bias', 'rel-pos-mlp-and-gab', 'residual-low-memory-carried', 'residual-parity', 'neutreno'}
+_ON_POOLED_GRIDS |= {'locality'}
+_OF_MVIT = {*_ON_POOLED_GRIDS, 'residual-low-memory', 'residual-low-memory-bias', 'gated-attention', 'value-residual'}
+_OF_MAPS = ('gab', 'rel-pos', 'residual', 'broad', 'refiner', 'dla')
+# Plugs that a host refuses.
+REFUSED: dict[str, set[str]] = {
     'mvit': _OF_MVIT,
     'mvit-cls': _OF_MVIT,
-    'mvit-windows': _IN_WINDOWS,
-    'lvt': {
-        'rel-pos-bias': 'RelPosBias: block 1 has queries on 4x6 and keys on 2x3',
-        'rel-pos-mlp-and-gab': 'RelPosMlp: block 1 has queries on 4x6 and keys on 2x3',
-        'residual-low-memory-carried': 'RelPosBias: block 1 has queries on 4x6 and keys on 2x3',
-        'residual-parity': NO_WINDOWS.format(2, 3),
-        'neutreno': 'NeuTRENO: block 1 has no value of its own for each output: its keys are pooled',
-        'locality': 'LocalitySelfAttention: the keys of block 1 are not its queries',
-        'broad-qk-only': 'BroadAttention: block 0 has 0 heads with q and k',
-    },
-    'pit': {'residual-parity': NO_WINDOWS.format(1, 2)},
-    'pit-distilled': {'residual-parity': NO_WINDOWS.format(1, 2)},
+    'mvit-windows': {*_OF_MVIT, 'residual-reset'},
+    'lvt': {*_ON_POOLED_GRIDS, 'broad-qk-only'},
+    'pit': {'residual-parity'},
+    'pit-distilled': {'residual-parity'},
     'mixer': {
-        **{name: NOT_OFFERED for name in PLUGS if name.startswith(('gab', 'rel-pos', 'residual'))},
-        **dict.fromkeys(('talking-heads', 'gated-attention', 'value-residual', 'probe', 'cb-and-probe'), NOT_OFFERED),
-        **dict.fromkeys(('attention-scale', 'neutreno', 'locality', 'sink', 'entmax'), NOT_OFFERED),
-        'cb-hybrid': NOT_OFFERED,
-        'cb-upper-everywhere': NOT_OFFERED.replace('block 0', 'block 2'),
-        **{name: 'BroadAttention: block 0 has 0 heads with q and k' for name in PLUGS if name.startswith('broad')},
-        **{name: 'block 0 has no attention map to refine' for name in PLUGS if name.startswith(('refiner', 'dla'))},
+        *(name for name in PLUGS if name.startswith(_OF_MAPS)),
+        *('talking-heads', 'gated-attention', 'value-residual', 'attention-scale', 'neutreno', 'locality', 'sink'),
+        *('entmax', 'probe', 'cb-and-probe', 'cb-hybrid', 'cb-upper-everywhere'),
     },
 }
 

@@ -41,8 +41,8 @@ def check(host: str, plugs) -> None:
 @pytest.mark.parametrize('plugs', PLUGS)
 @pytest.mark.parametrize('host', HOSTS)
 def test_no_operation_mixes_devices_or_waits(host, plugs):
-    if plugs in REFUSED.get(host, {}):
-        pytest.skip(REFUSED[host][plugs])
+    if plugs in REFUSED.get(host, ()):
+        pytest.skip('refused')
     check(host, PLUGS[plugs])
 
 
