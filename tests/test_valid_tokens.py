@@ -7,6 +7,7 @@ import copy
 
 import pytest
 import torch
+from attention_oracle import gradients
 from cases import PLUGS, randomize
 from text_host import TextHost, words
 from torch import Tensor
@@ -44,20 +45,10 @@ def valid_of(lengths) -> Tensor:
 
 
 def with_gradients(outs: list[Tensor], model, x: Tensor):
-    """Outputs, and the gradients of a scalar that every element of an output moves by another amount."""
-    loss = sum((out * torch.linspace(-1, 2, out.numel(), dtype=out.dtype).view_as(out)).sum() for out in outs)
-    inputs = [x, *model.parameters()]
-    return outs, torch.autograd.grad(loss, inputs, allow_unused=True, materialize_grads=True)
+    return outs, gradients(outs, [x, *model.parameters()])
 
 
-def are_close(got, expected) -> bool:
-    try:
-        assert_close(got, expected, rtol=1e-9, atol=1e-9)
-    except AssertionError:
-        return False
-    return True
-
-
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize('num_prefix', [0, 1])
 def test_padding_at_the_end_changes_nothing(plugs, num_prefix):
     """Values and gradients; it does change those of the listed plugs."""
@@ -67,7 +58,10 @@ def test_padding_at_the_end_changes_nothing(plugs, num_prefix):
         with fused_attention(fused):
             outs = model(x, valid)
         together = with_gradients([out[:n] for out, n in zip(outs, LENGTHS, strict=True)], model, x)
-        assert are_close(together, alone) == (plugs not in LENGTH_MATTERS)
+        if plugs not in LENGTH_MATTERS:
+            assert_close(together, alone, rtol=1e-9, atol=1e-9)
+        else:
+            assert not torch.allclose(torch.cat(together[0]), torch.cat(alone[0]), rtol=1e-9)
 
 
 def test_what_the_padding_holds_changes_nothing(plugs):
@@ -96,7 +90,7 @@ def test_a_mask_of_each_sequence(plugs):
         assert not torch.allclose(together[0][0], unmasked)
 
 
-@pytest.mark.parametrize('dtype', [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize('dtype', [torch.float32, torch.float16], ids=str)
 def test_a_sequence_of_padding_alone(plugs, dtype):
     """Its output is finite, and so are all gradients; the other sequence does not feel it."""
     model, valid = build(plugs).to(dtype).eval(), valid_of((0, 7))

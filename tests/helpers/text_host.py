@@ -1,40 +1,12 @@
-"""A host of torch alone that takes sequences: every socket is called, and padding gets no attention."""
+"""A host of torch and `vitplug.hosting` that takes sequences: padding gets no attention."""
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import gelu
+from torch_vit import DEPTH, DIMS, HEADS, Block
 
-from vitplug.attention import GlobalLayout, Site, attend
-from vitplug.backbones.plug_configs import build_plugs
+from vitplug.attention import GlobalLayout, Site
+from vitplug.hosting import build_plugs
 from vitplug.plugs import BlockShape, LayerPlan, PlugSet
-
-DIMS, HEADS, DEPTH = 24, 3, 4
-
-
-class Block(nn.Module):
-    """Attention and MLP, each behind a norm, of the shape that the plugs want."""
-
-    def __init__(self, shape: BlockShape):
-        super().__init__()
-        self.shape = shape
-        self.heads = (shape.map_heads, shape.map_heads, shape.value_heads)
-        self.norm1, self.norm2 = nn.LayerNorm(DIMS), nn.LayerNorm(DIMS)
-        self.qkv = nn.Linear(DIMS, sum(self.heads) * shape.head_dims)
-        self.proj = nn.Linear(shape.out_heads * shape.head_dims, DIMS)
-        self.fc1, self.fc2 = nn.Linear(DIMS, shape.hidden_dims), nn.Linear(shape.hidden_dims, DIMS)
-
-    def forward(self, x_BND: Tensor, site: Site, carry):
-        """Tokens and carry, in and out."""
-        normed, dims, plugs = self.norm1(x_BND), self.shape.head_dims, self.plugs
-        qkv = self.qkv(normed).unflatten(-1, (-1, dims)).transpose(1, 2).unsqueeze(1)
-        q, k, v = qkv.split(self.heads, dim=2)
-        out, carry = attend(q, k, v, scale=dims**-0.5, site=site, plugs=plugs, carry=carry)
-        heads = out.squeeze(1).transpose(1, 2).flatten(2)
-        branch = plugs.tokens('msa', self.proj(plugs.change_heads(heads, normed, site, carry, dims)), site)
-        x_BND = x_BND + plugs.residual('msa', branch, site, None)
-        hidden = gelu(self.fc1(plugs.tokens('mlp_front', self.norm2(x_BND), site)))
-        branch = plugs.tokens('mlp_end', self.fc2(plugs.tokens('mlp_mid', hidden, site)), site)
-        return x_BND + plugs.residual('mlp', branch, site, None), carry
 
 
 class TextHost(nn.Module):
@@ -49,7 +21,7 @@ class TextHost(nn.Module):
     def __init__(self, length: int, num_prefix: int, plugs):
         super().__init__()
         self.num_prefix = num_prefix
-        plug_set, stock = PlugSet(build_plugs(plugs), DEPTH), BlockShape.stock(DIMS, HEADS, 40)
+        plug_set, stock = PlugSet(build_plugs(plugs), DEPTH), BlockShape.stock(DIMS, HEADS, 2 * DIMS)
         self.blocks = nn.ModuleList(Block(plug_set.shape_block(stock, i)) for i in range(DEPTH))
         names = ('cls_token',)[:num_prefix]
         layout = GlobalLayout(1, length - num_prefix, num_prefix)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from probe_plug import Probe
 from torch import nn
-from torch_vit import DIMS, HEADS, Block, TorchViT
+from torch_vit import DIMS, HEADS, TorchViT
 
 from vitplug.hosting import mark_padding
 from vitplug.plugs import (
@@ -131,13 +131,3 @@ def test_every_socket_is_called():
     model = TorchViT([Registers(), ContextBroadcast()])
     other, (masked,) = model(images)[0], model(mark_padding(images.clone(), [(24, 32), (32, 32)]))
     assert not torch.allclose(masked[0], other[0]) and torch.allclose(masked[1], other[1], atol=1e-6)
-
-
-def test_sockets_that_are_not_declared_are_refused(monkeypatch):
-    monkeypatch.setattr(Block, 'sockets', ('msa',))
-    TorchViT([ContextBroadcast(position='msa')])
-    with pytest.raises(ValueError, match=r"gab takes the socket 'bias', which block 0 .* offers \['msa'\]"):
-        TorchViT([GaussianAttentionBias()])
-    monkeypatch.setattr(TorchViT, 'network_sockets', ())
-    with pytest.raises(ValueError, match=r"registers takes the socket 'prefix', which the network .* offers \[\]"):
-        TorchViT([Registers()])
