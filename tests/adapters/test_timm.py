@@ -150,15 +150,6 @@ def test_cait_is_a_vit_with_talking_heads():
         torch.testing.assert_close(found['block'][index], expected['block'][index], atol=1e-12, rtol=1e-9)
 
 
-def test_dropout_of_talking_heads_is_drawn_as_without_plugs():
-    plain, model = (timm_model(CAIT, attn_drop_rate=0.4, proj_drop_rate=0.2).train() for _ in range(2))
-    vitplug.plug_in(model, [])
-    torch.manual_seed(3)
-    expected = plain(images())
-    torch.manual_seed(3)
-    torch.testing.assert_close(model(images()), expected, atol=1e-12, rtol=0)
-
-
 # --- one forward, one carry ---
 
 
@@ -267,25 +258,10 @@ def test_saved_and_loaded(tmp_path):
         vitplug.load_plugs(vitplug.plug_in(timm_model(VIT), 'rel-pos-bias'), path)
 
 
-@pytest.mark.parametrize(
-    ('name', 'write', 'message'),
-    [
-        ('gone.pth', lambda path: None, 'is no file; expected a checkpoint'),
-        ('text.pth', lambda path: path.write_text('hello'), 'cannot be read: '),
-        ('text.safetensors', lambda path: path.write_text('hello'), 'cannot be read: '),
-        ('list.pth', lambda path: torch.save([1], path), 'holds a list; expected the weights of a model'),
-        (
-            'other.pth',
-            lambda path: torch.save(vitplug.plug_in(timm_model(VIT, num_heads=2), 'refiner').state_dict(), path),
-            r'refiner\.map\.\w+ has \(.*\) and the model \(.*\); load it into a model of the same sizes',
-        ),
-    ],
-)
-def test_files_that_hold_no_such_plugs(name, write, message, tmp_path):
-    write(tmp_path / name)
-    model = vitplug.plug_in(timm_model(VIT), 'refiner')
-    with pytest.raises(ValueError, match=rf'load_plugs: .*{message}'):
-        vitplug.load_plugs(model, tmp_path / name)
+def test_plugs_of_other_sizes_are_refused(tmp_path):
+    torch.save(vitplug.plug_in(timm_model(VIT, num_heads=2), 'refiner').state_dict(), tmp_path / 'other.pth')
+    with pytest.raises(RuntimeError, match=r'size mismatch for blocks\.0\.plugs\.refiner\.map\.\w+'):
+        vitplug.load_plugs(vitplug.plug_in(timm_model(VIT), 'refiner'), tmp_path / 'other.pth')
 
 
 def test_bfloat16_is_near():
@@ -341,19 +317,6 @@ def test_attention_maps_by_name_under_fused_attention():
     assert list(vitplug.intermediates(model, x, layers=[1])[1]['probs']) == [1]
 
 
-def test_forward_intermediates_of_timm():
-    model, x = plugged(timm_model(VIT)), images()
-    _, found = vitplug.intermediates(model, x, names=('block',))
-    last, maps = model.forward_intermediates(x)
-    assert len(maps) == 3 and maps[0].shape == (2, 32, 4, 4)
-    torch.testing.assert_close(last, model.forward_features(x), atol=0, rtol=0)
-    # Recorded tokens have the registers after the class token, timm's have not.
-    registers = found['block'][0].shape[1] - 17
-    torch.testing.assert_close(found['block'][0][:, 1 + registers :], maps[0].flatten(2).transpose(1, 2))
-    (second,) = model.forward_intermediates(x, indices=[1], stop_early=True, intermediates_only=True)
-    assert torch.equal(second, maps[1])
-
-
 def test_analyses_take_it():
     pytest.importorskip('mmengine')
     model, x = plugged(timm_model(SWIN), 'gab+residual'), images()
@@ -385,23 +348,6 @@ def test_measures_are_those_of_the_definitions():
         tokens = recorded['block'][index][:, 1:]
         torch.testing.assert_close(found['token_norm'][index], tokens.norm(dim=2).mean())
     assert found['non_locality'][0].shape == (4,)
-
-
-def test_measures_of_windows_pooling_and_no_attention():
-    model = plugged(timm_model(PIT), 'gab+registers').train()
-    found = vitplug.measure(model, images(), ['attention_entropy', 'feature_similarity'])
-    assert model.training and model.transformers[0].training
-    assert [len(value) for value in found['attention_entropy'].values()] == [2, 2, 4]
-    assert found['feature_similarity'].keys() == {0, 1, 2}
-    found = vitplug.measure(vitplug.plug_in(timm_model(MIXER), []), images())
-    assert found['attention_distance'] == {} and found['token_norm'].keys() == {0, 1, 2}
-    assert set(vitplug.measure(vitplug.plug_in(timm_model(SWIN), 'gab'), images())['non_locality']) == {0, 1, 2, 3}
-    with pytest.raises(ValueError, match=r"names=\['distance'\]: expected some of \['attention_entropy'"):
-        vitplug.measure(model, images(), 'distance')
-    with pytest.raises(ValueError, match='images: there are none'):
-        vitplug.measure(model, [])
-    with pytest.raises(ValueError, match='has no plugs'):
-        vitplug.measure(timm_model(VIT), images())
 
 
 # --- timm's optimisers ---
@@ -472,7 +418,7 @@ def test_refused_by_name(build, plugs, message):
 @pytest.mark.parametrize('call', [lambda model: vitplug.plug_in(model, 'gab'), vitplug.unplug, vitplug.host_of])
 @pytest.mark.parametrize('model', ['deit_tiny_patch16_224', torch.nn.Linear, None])
 def test_what_is_no_model_is_refused(call, model):
-    with pytest.raises(TypeError, match=r"model: (str 'deit.*'|the class Linear|NoneType None) is no model; expected"):
+    with pytest.raises(TypeError, match=r"model: ('deit.*'|<class '.*Linear'>|None) is no model; expected"):
         call(model)
 
 
