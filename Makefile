@@ -77,7 +77,7 @@ $(DONE)/compiled: $(DONE)/vitplug
 	@touch $@
 
 $(DONE)/checked: $(DONE)/vitplug $(if $(filter compiled,$(OPS)),$(DONE)/compiled)
-	@$(PY) -m vitplug.doctor
+	@$(PY) -m vitplug doctor
 	@touch $@
 
 # What the tests need beside the set-up.

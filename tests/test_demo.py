@@ -43,103 +43,40 @@ def test_table_is_aligned():
 # --- trainings ---
 
 
-class Process:
-    """A process of a training, without the training."""
-
-    def __init__(self, command, stdout, stderr, env):
-        self.command, self.env, self.status = command, env, None
-
-    def poll(self):
-        return self.status
-
-
 @pytest.fixture
-def training(tmp_path, monkeypatch):
+def processes(monkeypatch, tmp_path):
+    """Commands of trainings that end at once, the detection with status 3; they note what they were given."""
+    started = []
+
+    class Process:
+        def __init__(self, command, stdout, stderr, env):
+            stdout.write('the end')
+            self.status = 3 if 'mask-rcnn' in command[2] else 0
+            started.append(env['OMP_NUM_THREADS'])
+
+        def wait(self):
+            return self.status
+
     monkeypatch.setattr(demo.subprocess, 'Popen', Process)
-    return demo.Training(TASK, tmp_path, 2)
+    monkeypatch.setattr(demo, 'result_of', lambda task, folder, seconds: task.name)
+    return started
 
 
-def test_training_tells_its_time_left_and_why_it_failed(training, tmp_path):
-    assert training.process.command[-2:] == ['--work-dir', str(tmp_path / 'classification')]
-    assert not training.has_ended() and training.time_left() == 'begins'
-    training.output.write_text(
-        'mmengine - INFO - Epoch(train) [1][ 20/125]  lr: 1e-03  eta: 0:05:00  time: 0.2\n'
-        'mmengine - INFO - Iter(train) [2][ 20/125]  lr: 1e-03  eta: 1 day, 0:02:40  time: 0.2\n'
-        'mmengine - INFO - Epoch(val) [2][ 20/50]    eta: 0:00:09  time: 0.1\nend\n'
-    )
-    assert training.time_left() == '1 day, 0:02:40 left'
-    training.process.status = 0
-    assert training.has_ended()
-    training.process.status = 3
-    with pytest.raises(demo.TrainingFailed, match=r'(?s)training failed with exit status 3.*\.log:.*end$'):
-        training.has_ended()
-
-
-@pytest.mark.parametrize(('users', 'expected'), [(None, '2'), ('6', '6')])
-def test_threads_of_the_user_are_kept(users, expected, training, tmp_path, monkeypatch):
+@pytest.mark.parametrize(('cores', 'users', 'expected'), [(2, None, '1'), (4, None, '2'), (4, '6', '6')])
+def test_trainings_share_the_cores(cores, users, expected, processes, tmp_path, monkeypatch):
+    monkeypatch.setattr(joblib, 'cpu_count', lambda: cores)
     monkeypatch.delenv('OMP_NUM_THREADS', raising=False)
     if users:
         monkeypatch.setenv('OMP_NUM_THREADS', users)
-    assert demo.Training(TASK, tmp_path, 2).process.env['OMP_NUM_THREADS'] == expected
+    assert demo.train_all(demo.TASKS[:2], tmp_path) == ['classification', 'segmentation']
+    assert processes == [expected] * 2
 
 
-@pytest.fixture
-def fake_trainings(monkeypatch):
-    """Trainings that last for as many looks as their scale says; gives the record of what happened."""
-    record = []
-
-    class Training:
-        alive = 0
-
-        def __init__(self, task, folder, threads):
-            self.task, self.left = task, task.scale
-            type(self).alive += 1
-            record.append((f'start {task.name}', Training.alive, threads))
-
-        def time_left(self):
-            return ''
-
-        def has_ended(self):
-            self.left -= 1
-            if self.left == 0 and self.task.key == 'fails':
-                raise demo.TrainingFailed(self.task.name)
-            type(self).alive -= self.left == 0
-            return self.left == 0
-
-        def result(self):
-            return demo.Result(self.task, 0.5, 1, 2.0)
-
-        def stop(self):
-            record.append(f'stop {self.task.name}')
-
-    monkeypatch.setattr(demo, 'Training', Training)
-    monkeypatch.setattr(demo.time, 'sleep', lambda seconds: None)
-    return record
-
-
-def tasks_of(*looks, keys=('', '', '')):
-    return [demo.Task(name, '', 'top-1', key, n, '') for name, n, key in zip('abc', looks, keys, strict=False)]
-
-
-@pytest.mark.parametrize(
-    ('cores', 'starts'),
-    [
-        (1, [('start a', 1, 1), ('start b', 1, 1), ('start c', 1, 1)]),
-        (2, [('start a', 1, 1), ('start b', 2, 1), ('start c', 2, 1)]),
-        (6, [('start a', 1, 2), ('start b', 2, 2), ('start c', 3, 2)]),
-    ],
-)
-def test_trainings_share_the_cores(cores, starts, fake_trainings, tmp_path, monkeypatch):
-    monkeypatch.setattr(joblib, 'cpu_count', lambda: cores)
-    assert [result.task.name for result in demo.train_all(tasks_of(5, 2, 3), tmp_path)] == ['a', 'b', 'c']
-    assert fake_trainings == starts
-
-
-def test_failure_stops_the_other_trainings(fake_trainings, tmp_path, monkeypatch):
-    monkeypatch.setattr(joblib, 'cpu_count', lambda: 2)
-    with pytest.raises(demo.TrainingFailed, match='b'):
-        demo.train_all(tasks_of(5, 2, 3, keys=('', 'fails', '')), tmp_path)
-    assert fake_trainings[-2:] == ['stop a', 'stop b']
+def test_a_failure_says_where_and_why(processes, tmp_path):
+    with pytest.raises(
+        demo.TrainingFailed, match=r'(?s)detection training failed with exit status 3.*the end$'
+    ):
+        demo.train_all(demo.TASKS, tmp_path)
 
 
 # --- what to do next ---

@@ -3,13 +3,12 @@
 import argparse
 import json
 import os
-import re
 import shlex
 import subprocess
 import sys
 import time
-from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -20,8 +19,6 @@ ROOT = Path(__file__).resolve().parents[1]
 CONFIGS = ROOT / 'configs' / 'digits'
 DATA_ROOT = Path('data/digits')
 HEADINGS = ('task', 'config', 'metric', 'value', 'parameters', 'seconds')
-# The time left, as mmengine's log tells it after some iterations of a training.
-TIME_LEFT = re.compile(r'(?:Epoch|Iter)\(train\) .* eta: ((?:\d+ days?, )?[\d:]+)')
 SHOWN_LINES = 20
 
 
@@ -163,92 +160,65 @@ def train_all(tasks: Sequence[Task], folder: Path) -> list[Result]:
         TrainingFailed: if a training fails; the others are stopped.
     """
     from joblib import cpu_count
-    from tqdm import tqdm
 
-    side_by_side = min(len(tasks), cpu_count())
-    waiting, running, results = deque(tasks), [], {}
-    line = tqdm(bar_format='{desc}', disable=None)  # on a terminal alone
+    side_by_side, running = min(len(tasks), cpu_count()), []
+    pool = ThreadPoolExecutor(side_by_side)
     try:
-        while waiting or running:
-            while waiting and len(running) < side_by_side:
-                running.append(Training(waiting.popleft(), folder, cpu_count() // side_by_side))
-                line.write(f'training  {running[-1].task.name}: configs/digits/{running[-1].task.config}')
-            line.set_description_str(', '.join(f'{one.task.name}: {one.time_left()}' for one in running))
-            time.sleep(1)
-            for training in [one for one in running if one.has_ended()]:
-                running.remove(training)
-                results[training.task.name] = result = training.result()
-                took = tqdm.format_interval(result.seconds)
-                line.write(f'result    {training.task.name}: {training.task.metric} {result.value:.3f} after {took}')
+        seconds = list(pool.map(lambda task: train(task, folder, cpu_count() // side_by_side, running), tasks))
     finally:
-        line.close()
-        for training in running:
-            training.stop()
-    return [results[task.name] for task in tasks]
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in list(running):
+            process.terminate()  # a training that is stopped saves what it has
+    return [result_of(task, folder, took) for task, took in zip(tasks, seconds, strict=True)]
 
 
-class Training:
-    """A training in a process of its own, which begins at once; its output goes to a file.
+def train(task: Task, folder: Path, threads: int, running: list[subprocess.Popen]) -> float:
+    """Trains in a process of its own, whose output goes to a file, and returns the seconds.
 
     Args:
         task: The task that is trained.
-        folder: The folder of the demo; gets the task's work dir, its output and its picture.
+        folder: The folder of the demo; gets the task's work dir and its output.
         threads: Number of threads, unless the user has set one.
+        running: Processes; the new one is noted as long as it runs.
+
+    Raises:
+        TrainingFailed: if it ends with another exit status than 0; the end of its output is in the message.
     """
+    print(f'training  {task.name}: configs/digits/{task.config}', flush=True)
+    begin, output = time.monotonic(), folder / f'{task.name}.log'
+    command = [sys.executable, str(ROOT / 'tools' / 'train.py'), str(CONFIGS / task.config)]
+    command += ['--work-dir', str(folder / task.name)]
+    environment = {'OMP_NUM_THREADS': str(threads), **os.environ}
+    with output.open('w') as written:
+        process = subprocess.Popen(command, stdout=written, stderr=subprocess.STDOUT, env=environment)
+    running.append(process)
+    status = process.wait()
+    running.remove(process)
+    if status:
+        end = '\n'.join(output.read_text(errors='replace').splitlines()[-SHOWN_LINES:])
+        raise TrainingFailed(
+            f'the {task.name} training failed with exit status {status}; the end of its output, which is in '
+            f'{shown(output)}:\n\n{end}'
+        )
+    return time.monotonic() - begin
 
-    def __init__(self, task: Task, folder: Path, threads: int):
-        self.task, self.config = task, CONFIGS / task.config
-        self.work_dir, self.output = folder / task.name, folder / f'{task.name}.log'
-        self.picture = folder / f'{task.name}.png'
-        command = [sys.executable, str(ROOT / 'tools' / 'train.py'), str(self.config)]
-        command += ['--work-dir', str(self.work_dir)]
-        self.begin = time.monotonic()
-        with self.output.open('w') as written:
-            self.process = subprocess.Popen(
-                command, stdout=written, stderr=subprocess.STDOUT, env={'OMP_NUM_THREADS': str(threads), **os.environ}
-            )
 
-    def time_left(self) -> str:
-        """The time left, as far as the log tells."""
-        found = TIME_LEFT.findall(self.output.read_text(errors='replace'))
-        return f'{found[-1]} left' if found else 'begins'
+def result_of(task: Task, folder: Path, seconds: float) -> Result:
+    """The row of the table of a training that has ended; draws the picture."""
+    from mmengine.config import Config
+    from mmengine.logging import MMLogger
 
-    def has_ended(self) -> bool:
-        """True once the training has ended.
+    from vitplug.analysis.prediction_panels import load_trained, save_predictions
 
-        Raises:
-            TrainingFailed: if it ended with another exit status than 0; the end of its output is in the message.
-        """
-        status = self.process.poll()
-        if status:
-            end = '\n'.join(self.output.read_text(errors='replace').splitlines()[-SHOWN_LINES:])
-            raise TrainingFailed(
-                f'the {self.task.name} training failed with exit status {status}; the end of its output, which is in '
-                f'{shown(self.output)}:\n\n{end}'
-            )
-        return status is not None
-
-    def result(self) -> Result:
-        """The row of the table of a training that has ended; draws the picture."""
-        from mmengine.config import Config
-        from mmengine.logging import MMLogger
-
-        from vitplug.analysis.prediction_panels import save_predictions
-
-        seconds = time.monotonic() - self.begin
-        # The training's own log has the lines about the model.
-        MMLogger.get_current_instance().setLevel('WARNING')
-        cfg = Config.fromfile(self.config)
-        checkpoint = (self.work_dir / 'last_checkpoint').read_text().strip()
-        value = last_record(self.work_dir, self.task.key) / self.task.scale
-        title = f'{self.task.name}: {self.task.metric} {value:.3f} on held-out digits'
-        model = save_predictions(cfg, checkpoint, self.picture, title)
-        return Result(self.task, value, sum(p.numel() for p in model.parameters()), seconds, checkpoint)
-
-    def stop(self) -> None:
-        """Ends the training before its time; it saves what it has."""
-        self.process.terminate()
-        self.process.wait()
+    # The training's own log has the lines about the model.
+    MMLogger.get_current_instance().setLevel('WARNING')
+    cfg = Config.fromfile(CONFIGS / task.config)
+    checkpoint = (folder / task.name / 'last_checkpoint').read_text().strip()
+    model, dataset = load_trained(cfg, checkpoint)
+    value = last_record(folder / task.name, task.key) / task.scale
+    title = f'{task.name}: {task.metric} {value:.3f} on held-out digits'
+    save_predictions(model, dataset, cfg.default_scope, folder / f'{task.name}.png', title)
+    return Result(task, value, sum(p.numel() for p in model.parameters()), seconds, checkpoint)
 
 
 def last_record(work_dir: Path, key: str) -> float:

@@ -1,7 +1,6 @@
 """The distributions of the OpenMMLab packages, and the commands that install or repair them. Standard library only."""
 
 import importlib.metadata
-import re
 from collections.abc import Sequence
 
 # Distributions of each import name, the maintained one first. Two in one environment overwrite each other's files.
@@ -38,19 +37,6 @@ def build_ops() -> str:
     drop = '' if name == full else f'pip uninstall -y {name} && '
     pinned = f'{full}=={number}' if number else full
     return f'{drop}pip install --no-build-isolation --no-cache-dir --no-deps --force-reinstall {pinned}'
-
-
-def fit_torchvision() -> str:
-    """Command that installs the torchvision of the installed torch: 0.20 for 2.5, 0.21 for 2.6 and so on."""
-    number = installed(('torch',)).get('torch', '')
-    if not number:
-        return 'pip install torch torchvision'
-    match = re.fullmatch(r'2\.(\d+)\.(\d+)(?:\+(\w+))?', number)
-    if match is None:
-        return f'install the torchvision that was built for torch {number}'
-    minor, patch, kind = match.groups()
-    index = f' --index-url https://download.pytorch.org/whl/{kind}' if kind else ''
-    return f'pip install --no-deps --force-reinstall torchvision==0.{int(minor) + 15}.{patch}{index}'
 
 
 def install_packages() -> str:
