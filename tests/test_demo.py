@@ -73,9 +73,7 @@ def test_trainings_share_the_cores(cores, users, expected, processes, tmp_path, 
 
 
 def test_a_failure_says_where_and_why(processes, tmp_path):
-    with pytest.raises(
-        demo.TrainingFailed, match=r'(?s)detection training failed with exit status 3.*the end$'
-    ):
+    with pytest.raises(demo.TrainingFailed, match=r'(?s)detection training failed with exit status 3.*the end$'):
         demo.train_all(demo.TASKS, tmp_path)
 
 
