@@ -7,6 +7,7 @@ import torch
 from cases import randomize, vit
 from mmengine.config import Config
 from mmengine.registry import DefaultScope
+from mmengine.runner.base_loop import BaseLoop
 from torch import nn
 
 from vitplug.errors import CheckpointNotRead
@@ -71,6 +72,28 @@ def changed(setting, value):
 def _scope():
     with DefaultScope.overwrite_default_scope('mmpretrain'):
         yield
+
+
+class Loop(BaseLoop):
+    """A loop over data of some classes."""
+
+    def __init__(self, *classes):
+        self.dataloader = SimpleNamespace(dataset=SimpleNamespace(metainfo=dict(classes=classes)))
+
+    def run(self):
+        raise NotImplementedError
+
+
+def test_classes_in_another_order_are_refused():
+    model = nn.Linear(1, 1)
+    checkpoint = checkpoint_of(model)
+    checkpoint['meta']['dataset_meta'] = dict(classes=('cat', 'dog'))
+    for classes in (('cat', 'dog'), ('Katze', 'Hund')):
+        check_checkpoint(SimpleNamespace(**vars(runner_of(model, False)), _test_loop=Loop(*classes)), checkpoint)
+    runner = SimpleNamespace(**vars(runner_of(model, False)), _test_loop=Loop('dog', 'cat'))
+    with pytest.raises(CheckpointNotRead, match=r"x\.pth: label 0 is 'cat' in training and 'dog' in the data"):
+        check_checkpoint(runner, checkpoint)
+    check_checkpoint(runner, checkpoint, allow_changes=True)
 
 
 @pytest.mark.parametrize('resume', [True, False], ids=['resume', 'test'])

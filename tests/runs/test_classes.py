@@ -13,9 +13,11 @@ from mmpretrain.datasets import CIFAR10, CustomDataset, ImageNet
 
 from vitplug.config.parts import loader_leaves, registered
 from vitplug.config.reading import read_config
+from vitplug.errors import CheckpointNotRead
 from vitplug.runs.checks.classes import (
     Classes,
     check_categories,
+    check_trained,
     class_complaints,
     class_folders,
     count_of_model,
@@ -332,3 +334,12 @@ def test_other_libraries_and_unknown_classes_are_left_alone():
     assert list(class_complaints(cfg, {})) == []
     cfg.default_scope = 'mmpose'
     assert complaints(cfg, 3) == {}
+
+
+def test_labels_of_a_checkpoint_mean_the_classes_of_the_data():
+    """Before: classes in another order were scored in silence."""
+    assert check_trained('a.pth', ('cat', 'dog'), ['cat', 'dog']) == ''
+    remark = check_trained('a.pth', ('cat', 'dog'), ('Katze', 'Hund'))
+    assert remark == "a.pth: label 0 is 'cat' in training and 'Katze' in the data (2 of 2 differ)"
+    with pytest.raises(CheckpointNotRead, match=r"another order; set metainfo = dict\(classes=\('cat', 'dog'\)\)"):
+        check_trained('a.pth', ('cat', 'dog'), ('dog', 'cat'))

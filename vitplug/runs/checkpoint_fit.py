@@ -24,6 +24,8 @@ from vitplug.errors import CheckpointNotRead
 from vitplug.plugs.plug_set import is_plug
 from vitplug.registry import HOOKS, PLUGS
 
+from .checks.classes import check_trained
+
 # Entries that a training needs to go on, beside the weights.
 NEEDED_TO_RESUME = ('meta', 'optimizer', 'message_hub')
 SHOWN = 3
@@ -82,6 +84,9 @@ class CheckpointFitHook(Hook):
             if changed := [name for name in state if name in weights and weights[name].shape != state[name].shape]:
                 raise _misfit(path, changed, len(state))
         _check_settings_and_load(path, model, checkpoint, runner.cfg, resumes, self.allow_changes)
+        loop = runner._train_loop if resumes else getattr(runner, '_test_loop', None)
+        if isinstance(loop, BaseLoop) and not self.allow_changes:
+            _check_classes(path, checkpoint, getattr(loop.dataloader.dataset, 'metainfo', None) or {})
 
 
 def load_for_inference(path: str, model: nn.Module, checkpoint: Mapping, cfg: Config, allow_changes: bool) -> None:
@@ -203,6 +208,14 @@ def _check_settings_and_load(
             f'no place, e.g. {some_of(unexpected, SHOWN)}: use the config of this checkpoint with all its plugs, or '
             'pass --allow-changes if this is meant'
         )
+
+
+def _check_classes(path: str, checkpoint: Mapping, metainfo: Mapping) -> None:
+    """Refuses a checkpoint whose labels mean the classes of the data in another order; other names are logged."""
+    dataset_meta = (checkpoint.get('meta') or {}).get('dataset_meta') or {}
+    trained, classes = dataset_meta.get('classes'), metainfo.get('classes')
+    if trained and classes and (remark := check_trained(path, trained, classes)):
+        MMLogger.get_current_instance().warning(remark)
 
 
 def _changes(before: Mapping, after: dict, resumes: bool) -> list[tuple]:

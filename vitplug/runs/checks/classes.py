@@ -22,6 +22,7 @@ from pathlib import Path
 from mmengine.registry import METRICS, MODELS
 
 from vitplug.config.parts import Part, as_list, find_parts
+from vitplug.errors import CheckpointNotRead
 
 SHOWN_NAMES = 12
 # By library: parts, by their names or classes, that count something else than the classes of the data.
@@ -266,3 +267,20 @@ def _other_classes(classes_by_path: Mapping[str, Classes]) -> Iterator[tuple[str
         elif pair[0] != pair[1]:
             label = next(label for label, names in enumerate(zip(*pair, strict=True)) if len({*names}) > 1)
             yield path, f'has other classes: label {label} is {pair[1][label]!r} here and {pair[0][label]!r} in {first}'
+
+
+def check_trained(path: str, trained: Sequence[str], classes: Sequence[str]) -> str:
+    """Compares the classes of a data set with those that a checkpoint was trained on; says if they have other names.
+
+    Raises:
+        CheckpointNotRead: If they are the same in another order.
+    """
+    pairs = enumerate(zip(map(str, trained), map(str, classes), strict=False))
+    differing = [(label, pair) for label, pair in pairs if pair[0] != pair[1]]
+    if not differing:
+        return ''
+    label, (before, now) = differing[0]
+    said = f'{path}: label {label} is {before!r} in training and {now!r} in the data'
+    if {*map(str, trained)} == {*map(str, classes)}:
+        raise CheckpointNotRead(f'{said}: the same classes in another order; set {_line_of(trained)}')
+    return f'{said} ({len(differing)} of {len(classes)} differ)'
