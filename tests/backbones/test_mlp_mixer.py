@@ -1,4 +1,4 @@
-"""MLP-Mixer is mmpretrain's and timm's: same keys, same numbers; it takes plugs of tokens and images of one size."""
+"""MLP-Mixer is mmpretrain's: same keys, same numbers."""
 
 import copy
 
@@ -6,35 +6,9 @@ import mmpretrain.models as stock
 import pytest
 import torch
 from cases import MIXER_ARCH, images, mixer, randomize
-from timm.models.mlp_mixer import MlpMixer as TimmMixer
 from torch.testing import assert_close
 
 from vitplug.backbones import MlpMixer
-
-# timm's names of a block's parts.
-NAMES = {
-    'ln1': 'norm1',
-    'token_mix.layers.0.0': 'mlp_tokens.fc1',
-    'token_mix.layers.1': 'mlp_tokens.fc2',
-    'ln2': 'norm2',
-    'channel_mix.layers.0.0': 'mlp_channels.fc1',
-    'channel_mix.layers.1': 'mlp_channels.fc2',
-}
-OUTER = {'patch_embed.projection': 'stem.proj', 'ln1': 'norm'}
-
-
-def to_timm(state):
-    """A state dict under timm's names."""
-    found = {}
-    for key, value in state.items():
-        part, _, kind = key.rpartition('.')
-        if part.startswith('layers.'):
-            _, number, part = part.split('.', 2)
-            found[f'blocks.{number}.{NAMES[part]}.{kind}'] = value
-        else:
-            found[f'{OUTER[part]}.{kind}'] = value
-    return found
-
 
 VARIANTS = {
     'default': dict(),
@@ -73,21 +47,6 @@ def test_stochastic_depth_is_the_same_in_all_blocks_as_in_mmpretrain(layer_cfgs)
     expected = drop_paths(stock.MlpMixer(**copy.deepcopy(settings)))
     assert drop_paths(MlpMixer(**settings)) == expected
     assert expected[2:] == [0.2] * (2 * MIXER_ARCH['num_layers'] - 2)
-
-
-def test_equals_timm():
-    theirs = TimmMixer(num_classes=0, img_size=32, patch_size=8, num_blocks=3, embed_dim=24).double().eval()
-    arch = dict(embed_dims=24, num_layers=3, tokens_mlp_dims=12, channels_mlp_dims=96)
-    ours = MlpMixer(arch, img_size=32, patch_size=8, norm_cfg=dict(type='LN', eps=1e-6)).double().eval()
-    theirs.load_state_dict(to_timm(randomize(ours).state_dict()))
-    x = images(32, 32)
-    expected, got = theirs(x), ours(x)[0].mean(-1)
-    assert_close(got, expected, rtol=1e-12, atol=1e-12)
-    expected.square().sum().backward()
-    got.square().sum().backward()
-    grads = to_timm({name: p.grad for name, p in ours.named_parameters()})
-    for name, parameter in theirs.named_parameters():
-        assert_close(grads[name], parameter.grad, rtol=1e-9, atol=1e-9)
 
 
 def test_one_map_for_dense_heads():

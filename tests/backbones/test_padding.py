@@ -19,7 +19,6 @@ from vitplug.hosting import mark_padding, padding
 BATCH = (72, 96)
 CB = dict(type='ContextBroadcast')
 PLUGS = {
-    'cb': [CB],
     'cb-everywhere': [CB | dict(position=['mlp_front', 'mlp_mid', 'mlp_end'])],
     'cb-scaled': [CB | dict(scaled=True, scale_init_value=0.3)],
     'cb-max': [CB | dict(mode='max')],
@@ -160,6 +159,7 @@ def own_part(model, out, index, size):
 
 
 # T2T-ViT's token stage mixes padding in, and its positions depend on the size of the batch.
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize('host', [host for host in ONE_GRID_HOSTS if host != 't2t'])
 @pytest.mark.parametrize('plugs', PLUGS)
 def test_an_image_alone_and_in_a_batch(host, plugs):

@@ -11,7 +11,6 @@ import pytest
 import torch
 from fake_gpu import PRECISIONS, on_fake_gpu, without_roi_kernels
 from mmengine.config import Config
-from mmengine.model import ExponentialMovingAverage
 
 from vitplug.analysis.costs import build_model, silence_logs
 from vitplug.hosting import mark_padding
@@ -68,17 +67,6 @@ def check(name: str, plugs: str, with_cp: bool) -> None:
 @pytest.mark.parametrize(('name', 'plugs'), CASES)
 def test_whole_model_reads_no_value(name, plugs, with_cp):
     check(name, plugs, with_cp)
-
-
-def test_moving_average_reads_no_value():
-    with silence_logs():
-        model = build_model(read('upernet', 'cb+gab', False))
-    average = ExponentialMovingAverage(model)
-    with on_fake_gpu():
-        model, average.module = model.to_empty(device='cuda'), average.module.to_empty(device='cuda')
-        pairs = zip(average.module.parameters(), model.parameters(), strict=True)
-        for mean, value in pairs:
-            average.avg_func(mean.data, value.data, 1)
 
 
 def test_a_loss_that_reads_a_value_is_noticed():
