@@ -37,7 +37,7 @@ ROWS = (
     ('runs',),
     ('analysis',),
     ('lab',),
-    ('benchmark', 'demo', 'doctor'),
+    ('demo', 'doctor'),
     ('vitplug',),  # the names that `import vitplug` gives
     ('cli',),
     ('__main__',),  # `python -m vitplug`

@@ -7,7 +7,7 @@ import pytest
 import torch
 from references import ROWS, equals
 
-from vitplug.analysis.costs import build_model
+from vitplug.lab.costs import build_model
 
 
 @pytest.mark.parametrize('row', [row for row in ROWS if row.changes], ids=lambda row: row.name)

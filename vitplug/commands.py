@@ -34,7 +34,7 @@ class Command:
 COMMANDS = {
     'new': Command('runs.new_experiment:main', 'misc/new_experiment.py', 'write a config for your own data'),
     'check': Command('runs.dataset_check:main', 'misc/check_dataset.py', 'look at all data of a config'),
-    'dry-run': Command('benchmark.dry_run:main', 'misc/dry_run.py', 'train two steps and say what they take'),
+    'dry-run': Command('lab.dry_run:main', 'misc/dry_run.py', 'train two steps and say what they take'),
     'train': Command('runs.training_commands:train', 'train.py', 'train the model of a config'),
     'test': Command('runs.training_commands:test', 'test.py', 'evaluate a checkpoint'),
     'predict': Command('runs.prediction.predict_command:main', 'predict.py', 'predict on images, folders and videos'),
@@ -49,10 +49,10 @@ COMMANDS = {
         'write a page of what a model sees',
     ),
     'config': Command(
-        'analysis.config_commands:print_config', 'misc/print_config.py', 'print a config with all that it inherits'
+        'lab.config_commands:print_config', 'misc/print_config.py', 'print a config with all that it inherits'
     ),
-    'diff': Command('analysis.config_commands:print_difference', None, 'compare two configs and their costs'),
-    'flops': Command('analysis.config_commands:get_flops', 'analysis_tools/get_flops.py', 'count parameters and MACs'),
+    'diff': Command('lab.config_commands:print_difference', None, 'compare two configs and their costs'),
+    'flops': Command('lab.config_commands:get_flops', 'analysis_tools/get_flops.py', 'count parameters and MACs'),
     'bench': Command('lab.bench:main', 'analysis_tools/benchmark.py', 'measure what plugs cost'),
     'convert': Command(
         'checkpoints.checkpoint_commands:convert_main', 'model_converters/convert.py', 'convert a checkpoint of others'

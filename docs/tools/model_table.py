@@ -13,11 +13,11 @@ from typing import Any
 
 from mmengine.config import Config
 
-from vitplug.analysis.costs import Costs, build_model, count_costs
-from vitplug.analysis.image_size import read_image_size
 from vitplug.config.paths import configs_folder
 from vitplug.errors import one_line_errors
 from vitplug.files.whole import write_text
+from vitplug.lab.costs import Costs, build_model, count_costs
+from vitplug.lab.image_size import read_image_size
 from vitplug.tables import markdown_table
 
 COMMAND = 'python docs/tools/model_table.py --out docs/models.md'

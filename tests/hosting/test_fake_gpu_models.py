@@ -12,8 +12,8 @@ import torch
 from fake_gpu import PRECISIONS, on_fake_gpu, without_roi_kernels
 from mmengine.config import Config
 
-from vitplug.analysis.costs import build_model, silence_logs
 from vitplug.hosting import mark_padding
+from vitplug.lab.costs import build_model, silence_logs
 
 CONFIGS = Path(__file__).resolve().parents[2] / 'configs' / 'digits'
 MODELS = {

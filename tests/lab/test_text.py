@@ -140,14 +140,14 @@ def run_pretrain(folder, out, plugs='refiner', more=''):
 
     files = f'{folder}/text --model {folder}/tiny --vocab {folder}/vocab.txt --out {out} --plugs {plugs}'
     options = '--steps 22 --save-every 8 --length 16 --batch 8 --warmup 4 --lr 5e-3'
-    return pretrain.main([*files.split(), *options.split(), *more.split()])
+    return pretrain.main.__wrapped__([*files.split(), *options.split(), *more.split()])
 
 
 def run_glue(folder, out, task='all', model='refiner', more=''):
     from vitplug.lab.text import glue
 
     options = f'--data {folder}/glue --out {out} --model {folder}/{model} --seeds 1 {more}'
-    return glue.main([task, *options.split()])
+    return glue.main.__wrapped__([task, *options.split()])
 
 
 def contents(folder):

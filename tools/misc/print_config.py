@@ -1,4 +1,4 @@
-"""Print or compare configs: python tools/misc/print_config.py CONFIG, or --diff BASE CHILD [--cfg-options ...]"""
+"""Print a config with all that it inherits: python tools/misc/print_config.py CONFIG [--cfg-options ...]"""
 
 import sys
 

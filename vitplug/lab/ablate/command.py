@@ -9,12 +9,12 @@ from pathlib import Path
 
 from mmengine.config import Config
 
-from vitplug.analysis.costs import build_model
 from vitplug.commands import command_parser
 from vitplug.config.options import OptionsAction
 from vitplug.config.reading import CONFIG_HELP
 from vitplug.errors import one_line_errors
 from vitplug.files.whole import write_text
+from vitplug.lab.costs import build_model
 from vitplug.runs.checks import check_training
 from vitplug.runs.metrics import choose_metric, greater_is_better
 from vitplug.tables import format_table

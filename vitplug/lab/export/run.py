@@ -13,11 +13,11 @@ from mmengine.config import Config
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
-from vitplug.analysis.image_size import ImageSize, read_image_size
 from vitplug.checkpoints.files import local_file
 from vitplug.files.fingerprint import file_hash
 from vitplug.files.picture_sources import Source, read_pictures
 from vitplug.hosting import PluggedModel
+from vitplug.lab.image_size import ImageSize, read_image_size
 from vitplug.lab.study.runs import turns_channels
 from vitplug.runs.prediction import Predictor
 from vitplug.tasks import TASKS

@@ -21,6 +21,7 @@ from torch import nn
 
 from vitplug.adapters import load_plugs, plug_in
 from vitplug.commands import command_parser
+from vitplug.errors import one_line_errors
 from vitplug.files.whole import write_whole
 from vitplug.plugs.text import NONE, PLUGS_HELP, label_of, parse_plugs
 from vitplug.statistics.seeds import compare
@@ -41,6 +42,7 @@ METRICS = dict(
 )
 
 
+@one_line_errors('interrupted; the same command goes on')
 def main(argv: Sequence[str] | None = None) -> int:
     """Fine-tunes and evaluates."""
     args = _parser().parse_args(argv)

@@ -16,6 +16,7 @@ from torch.nn.functional import cross_entropy
 
 from vitplug.adapters import plug_in
 from vitplug.commands import command_parser
+from vitplug.errors import one_line_errors
 from vitplug.files.whole import write_whole
 from vitplug.plugs.text import NONE, PLUGS_HELP, label_of, parse_plugs
 
@@ -26,6 +27,7 @@ HELD_OUT, MOST_HELD_OUT, RECORD = 50, 512, 'made_of.json'
 SPECIAL = ('[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]')
 
 
+@one_line_errors('interrupted; the same command goes on')
 def main(argv: Sequence[str] | None = None) -> int:
     """Pre-trains a model, from the last checkpoint on; every 50th sequence, 512 at most, is held out."""
     args = _parser().parse_args(argv)

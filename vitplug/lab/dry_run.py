@@ -6,11 +6,8 @@ import re
 import resource
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from mmengine.config import Config
@@ -18,30 +15,23 @@ from mmengine.device import get_device
 from mmengine.logging import MMLogger
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS, init_default_scope
+from mmengine.runner import Runner, load_checkpoint
 from torch import Tensor, nn
 
-from vitplug.analysis.costs import silence_logs
-from vitplug.analysis.image_size import read_image_size
 from vitplug.backbones.init_log import hide_parameter_lists
-from vitplug.checkpoints import load_pretrained, read_checkpoint
 from vitplug.checkpoints.safe_loading import refuse_pickled_code
-from vitplug.checkpoints.through_mmengine import has_host
 from vitplug.config.options import add_options, add_shape, config_parser
 from vitplug.config.parts import as_list, model_settings
 from vitplug.config.reading import read_config
-from vitplug.config.text import printable
 from vitplug.errors import failing_part, one_line_errors
 from vitplug.files.named import is_remote
-from vitplug.plugs.checks import check_integer
-from vitplug.runs.checkpoint_fit import model_weights
 from vitplug.runs.checks.data import check_data
 from vitplug.tasks import TASKS, check_scope
 
-from .tasks import first_batch
+from .costs import silence_logs
+from .image_size import read_image_size
 
-STEPS = 2
-SHOWN_GROUPS = 12
-WIDTH = 12
+STEPS, SHOWN_GROUPS, WIDTH = 2, 12, 12
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -50,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     with one_line_errors():
         cfg = read_config(args.config, args.cfg_options)
         for title, line in dry_run(cfg, args.shape, args.batch_size):
-            print(f'{title:{WIDTH}}{printable(line)}', flush=True)
+            print(f'{title:{WIDTH}}{line}', flush=True)
 
 
 def dry_run(
@@ -66,25 +56,23 @@ def dry_run(
     Raises:
         ValueError, OSError or ImportError: if settings, data or weights cannot be used.
     """
-    _check(cfg)
-    if batch_size is not None:
-        check_integer('--batch-size', batch_size, least=1)
-        cfg.train_dataloader.batch_size = batch_size
+    missing = [key for key in ('model', 'train_dataloader', 'optim_wrapper') if not cfg.get(key)]
+    if missing:
+        raise ValueError(f'{cfg.filename}: has no {", ".join(missing)}: name the config of a whole training')
+    check_scope(cfg)
+    refuse_pickled_code()
+    cfg.train_dataloader.batch_size = batch_size or cfg.train_dataloader.get('batch_size') or 1
     init_default_scope(cfg.default_scope)
-    starts = list(leave_out_missing_weights(cfg))
-    cfg.model = model_settings(cfg)
+    yield from (('weights', line) for line in leave_out_missing_weights(cfg))
     hide_parameter_lists(MMLogger.get_current_instance())
     torch.manual_seed(0)
-    model = MODELS.build(cfg.model)
-    with told_of_weights(model) as loaded:
-        model.init_weights()
-    starts += loaded.values()
+    model = MODELS.build(model_settings(cfg))
+    model.init_weights()  # logs which weights it loads
     model.to(get_device()).train()
     with silence_logs():  # a line for each parameter
         wrapper = build_optim_wrapper(model, cfg.optim_wrapper)
     if cfg.get('load_from'):
-        starts.append(load(model, cfg.load_from))
-    yield from (('weights', start) for start in starts or ['random ones, as the config says'])
+        load_checkpoint(model, cfg.load_from, map_location='cpu')
     origin, batch = one_batch(cfg, shape)
     yield 'data', origin
     sizes = Counter('x'.join(map(str, image.shape[-2:])) for image in batch['inputs'])
@@ -101,17 +89,6 @@ def dry_run(
     yield from told_of_parameters(model, seen)
 
 
-def _check(cfg: Config) -> None:
-    missing = [key for key in ('model', 'train_dataloader', 'optim_wrapper') if not cfg.get(key)]
-    if missing:
-        raise ValueError(f'{cfg.filename}: has no {", ".join(missing)}: name the config of a whole training')
-    check_scope(cfg)
-    refuse_pickled_code()
-
-
-# --- weights ---
-
-
 def leave_out_missing_weights(cfg: Config) -> Iterator[str]:
     """Takes checkpoints that are not on this machine out of a config, and says which; nothing is fetched.
 
@@ -119,12 +96,9 @@ def leave_out_missing_weights(cfg: Config) -> Iterator[str]:
         cfg: The config; changed in place.
     """
     for setting, owner, key, path in list(_checkpoints(cfg._cfg_dict, '')):
-        if is_remote(path):
+        if is_remote(path) or not Path(path).is_file():
             owner[key] = None
-            yield f'{setting}: {path} is an address, and not fetched: random weights here'
-        elif not Path(path).is_file():
-            owner[key] = None
-            yield f'{setting}: {path} is NOT there: random weights here; a training stops'
+            yield f'{setting}: {path} is NOT on this machine: random weights here'
 
 
 def _checkpoints(node, place: str) -> Iterator[tuple[str, Mapping, str, str]]:
@@ -142,72 +116,26 @@ def _checkpoints(node, place: str) -> Iterator[tuple[str, Mapping, str, str]]:
             yield from _checkpoints(child, f'{here}.')
 
 
-@contextmanager
-def told_of_weights(model: nn.Module) -> Iterator[dict[str, str]]:
-    """A line for each part of a model that loads a checkpoint when its weights are initialised: how many tensors.
-
-    Yields:
-        The lines, which come with the loading, by the parts' names.
-    """
-    lines: dict[str, str] = {}
-    with ExitStack() as hooks:
-        for name, part in model.named_modules():
-            for start in as_list(getattr(part, 'init_cfg', None)):
-                if isinstance(start, Mapping) and start.get('checkpoint'):
-                    setting = '.'.join(filter(None, ('model', name, 'init_cfg.checkpoint')))
-                    tell = partial(_tell, lines, f'{setting}: {start["checkpoint"]}')
-                    hooks.callback(part.register_load_state_dict_post_hook(tell).remove)
-        yield lines
-
-
-def _tell(lines: dict[str, str], source: str, part: nn.Module, keys: NamedTuple) -> None:
-    missing, unused = keys
-    number = len(part.state_dict())
-    lines[source] = _counted(source, number - len(missing), number, missing, unused)
-
-
-def _counted(source: str, loaded: int, number: int, anew: Collection[str], unused: Collection[str]) -> str:
-    lines = [f'{what}: {grouped(names)}' for what, names in (('start anew', anew), ('unused', unused)) if names]
-    return '; '.join([f'{source} gives {loaded} of {number} tensors', *lines])
-
-
-def load(model: nn.Module, path: str) -> str:
-    """Loads the weights that fit, as a training does from `load_from`, and says how many they are."""
-    if has_host(model):
-        return f'load_from: {load_pretrained(model, path)}'
-    given, state = model_weights(path, read_checkpoint(path)), model.state_dict()
-    fitting = {name: value for name, value in given.items() if name in state and value.shape == state[name].shape}
-    model.load_state_dict(fitting, strict=False)
-    anew, unused = state.keys() - fitting.keys(), given.keys() - fitting.keys()
-    return _counted(f'load_from: {path}', len(fitting), len(state), anew, unused)
-
-
-# --- data ---
-
-
 def one_batch(cfg: Config, shape: Sequence[int] | None = None) -> tuple[str, dict]:
     """Where a batch comes from, and the batch: of the training data where they are, else made.
 
     Raises:
         ValueError: if the data cannot be used, or the config has no size of images to make.
     """
+    reason = 'as --shape says'
     if shape is None:
         try:
             check_data(cfg, ('train',))
         except FileNotFoundError as error:
             reason = str(error)
         else:
-            return 'the first batch of train_dataloader', first_batch(cfg)
-    else:
-        reason = 'as --shape says'
+            in_process = dict(num_workers=0, persistent_workers=False, prefetch_factor=None)
+            loader = Runner.build_dataloader({**cfg.train_dataloader, **in_process}, seed=0)
+            return 'the first batch of train_dataloader', next(iter(loader))
     size = read_image_size(cfg, shape)
-    number = cfg.train_dataloader.get('batch_size') or 1
-    images = [torch.randint(0, 256, size.chw, dtype=torch.uint8) for _ in range(number)]
+    images = [torch.randint(0, 256, size.chw, dtype=torch.uint8) for _ in range(cfg.train_dataloader.batch_size)]
     samples = [TASKS[cfg.default_scope].made_sample((size.height, size.width)) for _ in images]
     return f'made ({reason}); size {size}', dict(inputs=images, data_samples=samples)
-
-
-# --- steps ---
 
 
 def _timed_step(model: nn.Module, wrapper, batch: dict) -> tuple[float, Tensor]:
@@ -229,9 +157,6 @@ def _memory() -> str:
     return f'{torch.cuda.max_memory_allocated() / 2**20:.0f} MB of tensors on the GPU at most, {peak}'
 
 
-# --- parameters ---
-
-
 def told_of_parameters(model: nn.Module, seen: set[str]) -> Iterator[tuple[str, str]]:
     """Which parameters learn.
 
@@ -250,10 +175,8 @@ def told_of_parameters(model: nn.Module, seen: set[str]) -> Iterator[tuple[str, 
 
 def grouped(names: Iterable[str]) -> str:
     """Names of parameters, those of all blocks in one: ``backbone.layers.*.ln1.weight (12)``."""
-    groups: dict[str, list[str]] = {}
-    for name in sorted(names):
-        groups.setdefault(re.sub(r'\b\d+\b', '*', name), []).append(name)
-    lines = [members[0] if len(members) == 1 else f'{group} ({len(members)})' for group, members in groups.items()]
+    groups = Counter(re.sub(r'\b\d+\b', '*', name) for name in sorted(names))
+    lines = [f'{group} ({count})' if count > 1 else group for group, count in groups.items()]
     rest = f' and {len(lines) - SHOWN_GROUPS} more' if len(lines) > SHOWN_GROUPS else ''
     return ', '.join(lines[:SHOWN_GROUPS]) + rest
 
@@ -262,7 +185,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = config_parser(
         'dry-run',
         'Train two steps of a config, on the first batch of its data or, where they are not there, on made '
-        'data of its batch and image size. Prints memory, time, what is loaded, what does not learn; writes nothing.',
+        'data of its batch and image size. Prints memory, time and what does not learn; writes nothing.',
     )
     add_shape(parser, 'that of the data, or of the config')
     parser.add_argument('--batch-size', type=int, metavar='N', help="images of the batch (default: the config's)")

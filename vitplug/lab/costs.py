@@ -1,13 +1,13 @@
 """Parameters and multiply-accumulates (MACs) of a model, part by part.
 
 Models are built and run on torch's meta device, which has shapes but no numbers: it needs no memory and little time for
-any size. Convolutions and matrix products are counted, including those of attention in its plain form::
+any size. Convolutions and matrix products are counted by torch, including those of attention in its plain form: fused
+and plain forms give the same result, and which one runs depends on the machine. Papers call the same quantity FLOPs.
 
-    q @ k^T  and  maps @ v        N x N x d each, for every window and head
-    operations of plugs on the maps between them
-
-Fused and plain forms give the same result; which one runs depends on the machine. Papers call the same quantity FLOPs.
-Elementwise operations and reductions are counted only for plugs, separately from MACs.
+Elementwise operations and reductions are counted only for plugs, separately from MACs; Context Broadcasting has no
+matrix products at all. One per output element of a product, quotient, exponential or similar is elementwise, one per
+input element of a mean, sum, maximum or softmax is a reduction. Additions belong to the product before them; copies,
+casts and comparisons are not counted either.
 """
 
 import warnings
@@ -21,8 +21,9 @@ import torch
 from mmengine.config import Config
 from mmengine.logging import MMLogger
 from mmengine.registry import MODELS, init_default_scope
-from torch import nn
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from vitplug.attention import fused_attention
@@ -30,17 +31,23 @@ from vitplug.errors import failing_part
 from vitplug.hosting import PluggedModel
 from vitplug.tasks import TASKS
 
-from .elementwise import ElementCounter
-
 REST = 'rest'
 PLUGS = 'backbone.plugs.'
-MACS = 'macs'
+MACS, ELEMENTWISE, REDUCTION = 'macs', 'elementwise', 'reduction'
 # The parts that the hosts' blocks have under these names.
 BRANCHES = {
     'attn': 'backbone.attention',
     'token_mix': 'backbone.token_mix',
     **dict.fromkeys(('ffn', 'mlp', 'channel_mix'), 'backbone.mlp'),
 }
+REDUCTIONS = frozenset(('amax', 'amin', 'max', 'mean', 'min', 'sum', 'var', 'var_mean', '_softmax', '_log_softmax'))
+# fmt: off
+FREE = frozenset((
+    'add', 'add_', 'sub', 'sub_', 'rsub', 'neg', 'abs', 'clone', 'copy_', '_to_copy', 'where', 'masked_fill',
+    'masked_fill_', 'clamp', 'clamp_', 'minimum', 'maximum', 'eq', 'ne', 'lt', 'le', 'gt', 'ge', 'logical_not',
+    'fill', 'fill_', 'floor_divide', 'remainder', 'relu', 'relu_',
+))
+# fmt: on
 
 
 @dataclass(frozen=True)
@@ -128,7 +135,8 @@ def count_costs(model: nn.Module, scope: str, chw: tuple[int, int, int], batch: 
     with silence_logs():
         try:
             macs = count_macs(labels, forward)
-            elements = count_elements(labels, forward) if plugged else {}
+            counter = ElementCounter()
+            elements = _count(labels, forward, counter, lambda: Counter(counter.counts)) if plugged else {}
         except (ValueError, RuntimeError, TypeError, AttributeError, AssertionError) as error:
             part = failing_part(error, model)
             raise ValueError(
@@ -147,14 +155,25 @@ def count_macs(labels: Mapping[nn.Module, str], forward: Callable[[], object]) -
     return Counter({label: counts[MACS] // 2 for label, counts in flops.items()})
 
 
-def count_elements(labels: Mapping[nn.Module, str], forward: Callable[[], object]) -> dict[str, Counter[str]]:
-    """Elementwise operations and reductions of a forward pass, by the innermost labelled module.
+class ElementCounter(TorchDispatchMode):
+    """Context manager that counts elementwise operations and reductions.
 
-    Returns:
-        For each part with such operations, the counts ``'elementwise'`` and ``'reduction'``, see :mod:`.elementwise`.
+    Attributes:
+        counts: The counts so far, ``'elementwise'`` and ``'reduction'``.
     """
-    counter = ElementCounter()
-    return _count(labels, forward, counter, lambda: Counter(counter.counts))
+
+    def __init__(self):
+        super().__init__()
+        self.counts: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **kwargs or {})
+        name = func.overloadpacket.__name__
+        if name in REDUCTIONS:
+            self.counts[REDUCTION] += args[0].numel()
+        elif torch.Tag.pointwise in func.tags and name not in FREE and isinstance(out, Tensor):
+            self.counts[ELEMENTWISE] += out.numel()
+        return out
 
 
 def _count(
