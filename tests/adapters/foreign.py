@@ -31,13 +31,11 @@ TIMM = {
     'beit_base_patch16_224': SIZES,
     'swin_tiny_patch4_window7_224': WINDOWS,
     'swinv2_tiny_window8_256': WINDOWS,
-    'cait_xxs24_224': dict(SIZES, depth_token_only=1),
     'mvitv2_tiny': POOLS,
     'mvitv2_small_cls': POOLS,
     'pit_ti_224': dict(POOLS, patch_size=8, stride=4, base_dims=(8, 8), depth=(2, 1), heads=(2, 4)),
     'pit_ti_distilled_224': dict(POOLS, patch_size=8, stride=4, base_dims=(8, 8), depth=(2, 1), heads=(2, 4)),
     'mixer_s16_224': dict(POOLS, patch_size=8, embed_dim=32, num_blocks=3),
-    'resmlp_12_224': dict(POOLS, patch_size=8, embed_dim=32, num_blocks=3),
 }
 #: Settings of MViTv2 for tiny models.
 MVIT = dict(depths=(1, 2), embed_dim=16, num_heads=2, stride_q=((1, 1), (2, 2)), stride_kv_adaptive=(2, 2))
@@ -72,7 +70,7 @@ NO_PREFIX = TOGETHER.replace('+registers', '')
 
 def together(name: str) -> str:
     """The plugs of :data:`TOGETHER` that a model takes."""
-    if name.startswith(('mixer', 'resmlp')):
+    if name.startswith('mixer'):
         return 'cb(scaled=True)+peg'
     if name.startswith('mvitv2'):  # its grids differ from block to block
         return TOGETHER.replace('+value-residual', '')
@@ -114,14 +112,8 @@ def _mixer(name: str, **settings) -> nn.Module:
     return MlpMixer(**settings)
 
 
-def _res_mlp(name: str, **settings) -> nn.Module:
-    from timm.models.mlp_mixer import Affine, ResBlock
-
-    return _mixer(name, mlp_ratio=4, block_layer=ResBlock, norm_layer=Affine, **settings)
-
-
 # Models whose constructors of that name fix their size.
-_OF_SIZE = {'mvitv2': _mvit, 'mixer': _mixer, 'resmlp': _res_mlp}
+_OF_SIZE = {'mvitv2': _mvit, 'mixer': _mixer}
 
 
 def hugging_face_model(name: str) -> nn.Module:

@@ -247,33 +247,6 @@ def test_trainer_resumes(train):
     assert all(torch.equal(value, resumed[key]) for key, value in whole.items())
 
 
-def test_accelerate_alone(tmp_path):
-    accelerate = pytest.importorskip('accelerate')
-    pixels = inputs_of(VIT)['pixel_values'].float()
-
-    def prepared():
-        model = scatter(plugged(hugging_face_model(VIT))).float().train()
-        accelerator = accelerate.Accelerator(cpu=True)
-        return accelerator, *accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=1e-2))
-
-    def step(accelerator, model, optimizer):
-        optimizer.zero_grad()
-        accelerator.backward(model(pixels)[0].square().sum())
-        optimizer.step()
-
-    first = prepared()
-    before = copy.deepcopy(first[0].unwrap_model(first[1]).state_dict())
-    step(*first)
-    first[0].save_state(tmp_path)
-    step(*first)
-    after = first[1].state_dict()
-    assert any(not torch.equal(after[key], before[key]) for key in before if is_plug(key))
-    second = prepared()
-    second[0].load_state(tmp_path)
-    step(*second)
-    assert all(torch.equal(value, second[1].state_dict()[key]) for key, value in after.items())
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize('name', [VIT, BERT, SWIN, SWIN_V2])
 def test_compiled(name):
@@ -386,14 +359,6 @@ def test_microscope(name, tmp_path):
     scores = model(x).logits.softmax(-1)[1]
     best = int(scores.argmax())
     assert said.startswith(f'{model.config.id2label[best]}: {scores[best]:.1%}, ') and 'gradcam' in page.modes
-
-
-def test_measures():
-    model = vitplug.plug_in(hugging_face_model(SWIN), 'gab')
-    found = vitplug.measure(model, inputs_of(SWIN)['pixel_values'])
-    assert [len(found['attention_distance'][index]) for index in range(4)] == [2, 2, 4, 4]
-    with pytest.raises(ValueError, match='takes text, and these are measures of images'):
-        vitplug.measure(vitplug.plug_in(hugging_face_model(BERT), []), inputs_of(BERT)['input_ids'])
 
 
 def test_models_of_one_config_have_notes_of_their_own():

@@ -134,7 +134,7 @@ class PluggedBlock(Plugged):
             v,
             scale=find(module, names.scale) if isinstance(names.scale, str) else names.scale,
             site=site.in_windows(x_BND.device),
-            plugs=plugs if names.sockets is None else names.sockets(module, plugs),
+            plugs=plugs,
             carry=carry,
             biases=() if names.biases is None else names.biases(self, q, site, extras),
             dropout_p=_rate(find(module, names.dropout)) if self.training and names.dropout else 0.0,

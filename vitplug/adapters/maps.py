@@ -19,7 +19,6 @@ from typing import Any, TypeVar
 from torch import Tensor, nn
 
 from vitplug.attention import Layout, PairBias, Site
-from vitplug.attention.sockets import LayerSockets
 from vitplug.hosting import PixelGrid
 
 Map = TypeVar('Map')
@@ -125,7 +124,7 @@ class AttentionMap:
         heads: The number of heads.
         scale: The factor of the dot products, or its name.
         proj: The projection of the heads.
-        dropout: The drop rate of the probabilities, or the dropout that has it; None where ``sockets`` does it.
+        dropout: The drop rate of the probabilities, or the dropout that has it; None for none.
         q_norm: Norm of the queries, by head.
         k_norm: Norm of the keys, by head.
         before_proj: What happens to the heads before the projection.
@@ -136,8 +135,6 @@ class AttentionMap:
         change_qkv: Rotates, scales or pools q, k and v ``(B, W, H, N, d)``, of the attention, these, the site and the
             further arguments.
         change_out: Changes the output of the heads ``(B, W, H, N, d)``, of the attention, it and q.
-        sockets: What attention asks for the block's plugs, of the attention and the plugs, where the model's own
-            attention does more than a softmax; the plugs themselves by default.
         lacks: Why a module of this class takes no plugs; None if it takes them.
     """
 
@@ -155,7 +152,6 @@ class AttentionMap:
     biases: Callable[[nn.Module, Tensor, Site, Extras], tuple[PairBias, ...]] | None = None
     change_qkv: Callable[[nn.Module, QKV, Site, Extras], QKV] | None = None
     change_out: Callable[[nn.Module, Tensor, Tensor], Tensor] | None = None
-    sockets: Callable[[nn.Module, LayerSockets], LayerSockets] | None = None
     lacks: Callable[[nn.Module], str | None] | None = None
 
 

@@ -3,13 +3,11 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from vitplug.attention import Carry, DenseBias, PairBias, Site, WindowLayout
-from vitplug.attention.sockets import LayerSockets
+from vitplug.attention import DenseBias, PairBias, Site, WindowLayout
 from vitplug.hosting import PixelGrid
 from vitplug.hosting.pooling import convolve, decomposed_bias, on_grid, relative_offsets
 
@@ -77,40 +75,6 @@ def _beit_bias(block: nn.Module, q: Tensor, site: Site, extras: Extras) -> tuple
     biases = [] if table is None else [block.attn._get_rel_pos_bias()]
     biases += [] if shared is None else [shared]
     return tuple(DenseBias(bias.unsqueeze(0)) for bias in biases)
-
-
-class _TalkingHeads:
-    """CaiT's attention, which mixes the heads of logits and maps. What it makes is what plugs change.
-
-    Args:
-        module: The attention.
-        plugs: The plugs of its block.
-    """
-
-    def __init__(self, module: nn.Module, plugs: LayerSockets):
-        self.module, self.plugs = module, plugs
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.plugs, name)
-
-    def fast_form(self, *inputs: Any) -> None:
-        """There is none."""
-
-    def widens(self, site: Site) -> bool:
-        """Maps are formed anyway."""
-        return False
-
-    def change_logits(self, logits: Tensor, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
-        """The mixed logits, then the plugs' socket."""
-        return self.plugs.change_logits(_mix_heads(self.module.proj_l, logits), site, carry)
-
-    def refine_map(self, probs: Tensor, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
-        """The mixed maps, then the plugs' socket."""
-        return self.plugs.refine_map(self.module.attn_drop(_mix_heads(self.module.proj_w, probs)), site, carry)
-
-
-def _mix_heads(heads: nn.Linear, pairs_BWHNN: Tensor) -> Tensor:
-    return heads(pairs_BWHNN.movedim(2, -1)).movedim(-1, 2)
 
 
 def _pools(module: nn.Module) -> tuple[nn.Module | None, ...]:
@@ -181,7 +145,6 @@ for _name, _attention in {
         _OF_COSINES, biases=partial(continuous_bias, 'attn', 'cpb_mlp')
     ),
     f'{_MODELS}.beit.Attention': replace(_STOCK, biases=_beit_bias, project=_biased_qkv),
-    f'{_MODELS}.cait.TalkingHeadAttn': replace(_STOCK, dropout=None, sockets=_TalkingHeads),
     f'{_MODELS}.mvitv2.MultiScaleAttention': replace(_POOLED, biases=_decomposed_bias, lacks=_odd_pooling),
 }.items():
     register(_name, _attention)
@@ -218,7 +181,6 @@ def _branches(after_msa: tuple[str, ...], after_ffn: tuple[str, ...], is_post_no
 _SCALED = _branches(('ls1?', 'drop_path1?'), ('ls2?', 'drop_path2?'))
 _GAMMAS = _branches(('gamma_1?', 'drop_path1?'), ('gamma_2?', 'drop_path2?'))
 _POST = _branches(('drop_path1?',), ('drop_path2?',), is_post_norm=True)
-_ONE_DROP = _branches(('gamma_1', 'drop_path'), ('gamma_2', 'drop_path'))
 _MASKS, _SHARED = ('attn_mask', 'is_causal'), ('shared_rel_pos',)
 for _name, _around, _arguments in (
     ('vision_transformer.Block', _SCALED, _MASKS),
@@ -228,7 +190,6 @@ for _name, _around, _arguments in (
     ('eva.EvaBlock', _GAMMAS, ('rope', *_MASKS)),
     ('eva.EvaBlockPostNorm', _POST, ('rope', *_MASKS)),
     ('beit.Block', _GAMMAS, ('shared_rel_pos_bias',)),
-    ('cait.LayerScaleBlock', _ONE_DROP, ()),
 ):
     register(f'{_MODELS}.{_name}', BlockMap(**_around, arguments=_arguments))
 
@@ -292,16 +253,13 @@ register(
 
 
 def _mix(block: nn.Module, x_BND: Tensor) -> Tensor:
-    """The tokens after the layer that mixes them: an MLP of MLP-Mixer, a linear layer with a scale of ResMLP."""
-    normed_BDN = block.norm1(x_BND).transpose(1, 2)
-    if hasattr(block, 'mlp_tokens'):
-        return x_BND + block.drop_path(block.mlp_tokens(normed_BDN).transpose(1, 2))
-    return x_BND + block.drop_path(block.ls1 * block.linear_tokens(normed_BDN).transpose(1, 2))
+    """The tokens after the MLP that mixes them."""
+    mixed_BDN = block.mlp_tokens(block.norm1(x_BND).transpose(1, 2))
+    return x_BND + block.drop_path(mixed_BDN.transpose(1, 2))
 
 
-_MIXED = Branch(chain('norm2'), chain('ls2?', 'drop_path'))
-for _name in ('MixerBlock', 'ResBlock'):
-    register(f'{_MODELS}.mlp_mixer.{_name}', BlockMap(None, 'mlp_channels', Branch(), _MIXED, mixing=_mix))
+_MIXED = Branch(chain('norm2'), chain('drop_path'))
+register(f'{_MODELS}.mlp_mixer.MixerBlock', BlockMap(None, 'mlp_channels', Branch(), _MIXED, mixing=_mix))
 
 # --- models ---
 
@@ -325,11 +283,6 @@ def _features(model: nn.Module, images: Tensor) -> Tensor:
     return model.forward_features(images)
 
 
-def _patch_features(model: nn.Module, images: Tensor) -> Tensor:
-    """Without the class token, which joins after the blocks."""
-    return model.forward_features(images)[:, model.num_prefix_tokens :]
-
-
 def _drops_patches(model: nn.Module) -> str | None:
     drop = find(model, 'patch_drop')
     if drop is not None and not isinstance(drop, nn.Identity):
@@ -344,8 +297,6 @@ for _name, _model in {
     'eva.Eva': _COLUMNAR,
     'vision_transformer_relpos.VisionTransformerRelPos': replace(_COLUMNAR, keeps_prefix=False),
     'beit.Beit': replace(_COLUMNAR, keeps_prefix=False),
-    # Blocks of the class token come after those with plugs, and stay as they are.
-    'cait.Cait': replace(_COLUMNAR, prefix=no_prefix, features=_patch_features, lacks=None),
     'mlp_mixer.MlpMixer': replace(_STEMMED, keeps_prefix=False),
 }.items():
     register(f'{_MODELS}.{_name}', _model)

@@ -162,14 +162,14 @@ class Format:
             )
         ours: dict[str, Tensor] = {}
         for key, tensor in theirs.items():
-            if (place := found[key]) is None:
-                ours[f'backbone.{key}'] = tensor
-                continue
-            rule, name, parts = place
-            if len(parts) > 1 and name not in ours:
-                ours[name] = _join(key, parts, rule.optional, theirs)
-            elif len(parts) == 1:
-                ours[name] = tensor.reshape((1,) * (3 - tensor.ndim) + tensor.shape) if rule.axes else tensor
+            rule, name, parts = found[key] or (Rule((key,), key), f'backbone.{key}', [key])
+            if key != next(part for part in parts if part in theirs):
+                continue  # joined with the first part
+            if name in ours:
+                raise ValueError(f'{self.name}: {key} and another tensor of the file are both {name}')
+            if len(parts) > 1:
+                tensor = _join(key, parts, rule.optional, theirs)
+            ours[name] = tensor.reshape((1,) * (3 - tensor.ndim) + tensor.shape) if rule.axes else tensor
         return self.finish(ours, theirs)
 
     def from_vitplug(self, state: State) -> dict[str, Tensor]:
