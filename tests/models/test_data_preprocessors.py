@@ -21,16 +21,24 @@ SEGMENTOR = 'vit-mini-p8-cb_upernet_1xb8-1200i_digits-128x128.py'
 SIZES = [(100, 77), (128, 150)]
 
 
-def build(config, own=True, **preprocessor):
+def read(config, own=True, **preprocessor):
     """The model of a config, with vitplug's data preprocessor or the library's own of the same name."""
     cfg = Config.fromfile(CONFIGS / config)
     init_default_scope(cfg.default_scope)
-    torch.manual_seed(0)
     kind = cfg.model.data_preprocessor.type
     cfg.model.data_preprocessor.update(type=f'vitplug.{kind}' if own else kind, **preprocessor)
-    model = MODELS.build(cfg.model)
+    return cfg.model
+
+
+def build(config, own=True):
+    torch.manual_seed(0)
+    model = MODELS.build(read(config, own))
     model.init_weights()
     return model
+
+
+def preprocessor(*args, **settings):
+    return MODELS.build(read(*args, **settings).data_preprocessor)
 
 
 def detection_batch(sizes=SIZES):
@@ -118,29 +126,28 @@ def test_segmentor_in_testing():
 def test_a_batch_without_padding_is_that_of_the_library(config):
     sizes = [(128, 128)] * 2
     make = detection_batch if config is DETECTOR else segmentation_batch
-    inputs = [build(config, own).data_preprocessor(make(sizes), True)['inputs'] for own in (True, False)]
+    inputs = [preprocessor(config, own)(make(sizes), True)['inputs'] for own in (True, False)]
     assert torch.equal(*inputs) and not vars(inputs[0])
 
 
 def test_copies_tell_sizes_too():
     """Weight averaging copies models, workers get them pickled."""
-    model = build(DETECTOR)
-    for twin in (copy.deepcopy(model.data_preprocessor), pickle.loads(pickle.dumps(model.data_preprocessor))):
+    own = preprocessor(DETECTOR)
+    for twin in (copy.deepcopy(own), pickle.loads(pickle.dumps(own))):
         inputs = twin(detection_batch())['inputs']
         assert padding.valid_sizes(inputs).tolist() == [[100, 77], [128, 150]]
 
 
 def test_padding_to_a_fixed_size():
     """By a batch augmentation, after the images were padded to one another."""
-    fixed = build(DETECTOR, batch_augments=[dict(type='BatchFixedSizePad', size=(192, 192), pad_mask=True)])
-    inputs = fixed.data_preprocessor(detection_batch(), True)['inputs']
+    augments = [dict(type='BatchFixedSizePad', size=(192, 192), pad_mask=True)]
+    inputs = preprocessor(DETECTOR, batch_augments=augments)(detection_batch(), True)['inputs']
     assert inputs.shape[2:] == (192, 192)
     assert padding.valid_sizes(inputs).tolist() == [[100, 77], [128, 150]]
 
 
 def test_data_samples_without_sizes():
-    model = build(DETECTOR)
     batch = detection_batch()
     del batch['data_samples'][1].img_shape
     with pytest.raises(ValueError, match=r'vitplug.DetDataPreprocessor: a data sample has no img_shape.*meta_keys'):
-        model.data_preprocessor(batch)
+        preprocessor(DETECTOR)(batch)

@@ -187,7 +187,7 @@ def padded_site(site, shares):
     return site.in_windows(torch.device('cpu'))
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     plans=hierarchies(),
     settings=options,
