@@ -95,7 +95,18 @@ class AdaptedModel(PluggedModel):
     def pixels(self, image_size: tuple[int, int]) -> PixelGrid:
         if self.names.patch is None:
             raise ValueError(f'{type(self.model).__name__} takes text: its tokens lie in no image')
-        return PixelGrid(tuple(image_size)).after(find(self.model, self.names.patch))
+        conv, path = find(self.model, self.names.patch), self.names.patch.rpartition('.')[0]
+        embed = find(self.model, path) if path else None
+        if hasattr(embed, 'backbone'):  # timm's hybrids
+            raise ValueError(
+                f'{type(self.model).__name__} embeds images by more than one convolution: where its tokens lie in an '
+                'image is not known'
+            )
+        # timm's and transformers' embeddings that fill up the last patches.
+        pads = getattr(embed, 'dynamic_img_pad', False) or hasattr(embed, 'maybe_pad')
+        steps = conv.stride if pads else (1, 1)
+        size = tuple(-(-side // step) * step for side, step in zip(image_size, steps, strict=True))
+        return PixelGrid(size).after(conv)
 
     def forward_features(self, images: Tensor, recorder: Recorder | None, **settings: Any) -> tuple[Tensor, ...]:
         """The last tokens as a map ``(B, D, h, w)``; intermediates go to the recorder."""

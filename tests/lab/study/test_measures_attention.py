@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
+import vitplug
 from vitplug.attention import GlobalLayout
 from vitplug.hosting import PixelGrid
 from vitplug.lab.study.measures.attention import (
@@ -310,3 +311,18 @@ def test_bad_requests():
 
 def test_a_mixer_has_places_but_no_maps():
     assert 'probs' not in record(mixer().double(), (32, 48), 'probs')
+
+
+def test_models_of_timm_that_pad_or_embed_by_several_convolutions():
+    """Filled up patches lie beyond the image, where zeros beside it would lie; tokens of hybrids lie nowhere known."""
+    timm = pytest.importorskip('timm')
+    torch.manual_seed(0)
+    settings = dict(img_size=(40, 56), patch_size=16, depth=1, dynamic_img_size=True, dynamic_img_pad=True)
+    model = vitplug.plug_in(timm.create_model('vit_tiny_patch16_224', **settings), [])
+    x = images(40, 56, dtype=torch.float32)
+    filled = torch.nn.functional.pad(x, (0, 8, 0, 8))
+    for name, found in vitplug.measure(model, x, ['attention_distance', 'attention_entropy']).items():
+        assert_close(found[0], vitplug.measure(model, filled, name)[name][0])
+    hybrid = vitplug.plug_in(timm.create_model('vit_tiny_r_s16_p8_224', img_size=64, depth=1), [])
+    with pytest.raises(ValueError, match='embeds images by more than one convolution'):
+        vitplug.measure(hybrid, images(64, 64, dtype=torch.float32))

@@ -23,6 +23,7 @@ from vitplug.lab.study.measures.cka import centred_grams, cka, unbiased
 from vitplug.lab.study.measures.fields import input_gradient
 from vitplug.lab.study.papers import PAPERS
 from vitplug.lab.study.places import Place
+from vitplug.lab.study.reset import reset_copy
 from vitplug.lab.study.runs import Run, read_run, read_runs
 from vitplug.lab.study.store import Store
 from vitplug.statistics.images import student
@@ -337,6 +338,35 @@ def test_probes_learn_from_training_images_alone(runs, tmp_path):
     same.evaluate([replace(train, num=12)], conditions_of([]), measures_of(['knn'], train.library))
     [reason] = same.left_out.values()
     assert '12 images are in train_dataloader and are tested' in reason
+
+
+def test_a_bank_is_of_the_changed_model_and_of_clean_images(runs, tmp_path):
+    run, stores = runs[0], [tmp_path / name for name in 'abcd']
+    found, _ = evaluated(run, ['knn'], stores[0], ['reset:ape-random'])
+    model, _ = reset_copy(run.model, 'ape-random')
+    alone, _ = evaluated(replace(run, model=model, content='other', cache={}), ['knn'], stores[1])
+    assert found['knn']['top-1'].images.tolist() == alone['knn']['top-1'].images.tolist()
+    # Without the clean images before it, noise does not reach the training images.
+    banks = []
+    for store, conditions in ((stores[2], []), (stores[3], ['noise:60'])):
+        study = Study(Store(store), 20)
+        study.evaluate([run], conditions_of(conditions)[-1:], measures_of(['knn'], run.library))
+        [path] = (store / 'arrays').glob('*training-images*')
+        banks.append(np.load(path))
+    assert all(np.array_equal(banks[0][key], banks[1][key]) for key in banks[0].files)
+
+
+def test_edits_and_attacks_reach_all_measures(runs, tmp_path):
+    for condition, measure, value in (
+        ('edit:branch:1:mlp:zero', 'erf', 'sigma x'),
+        ('edit:head:1:0:zero', 'token_norms', 'mean norm'),
+        ('fgsm:8/255', 'token_norms', 'mean norm'),
+    ):
+        clean, changed = (
+            evaluated(runs[0], [measure], tmp_path, conditions)[0][measure][value].mean
+            for conditions in ([], [condition])
+        )
+        assert not np.allclose(clean, changed, rtol=1e-5), condition
 
 
 def test_segmentation_scores_and_dense_neighbours(digits, tmp_path):

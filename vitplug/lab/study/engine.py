@@ -3,6 +3,7 @@
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from .store import INTERVAL, Store, digest
 
 # Training images that a bank of features is made of.
 BANK = 1000
+# A size of images that all models take.
+PROBE = 256, 256
 # In place of a measure: all of them.
 EVERY = 'all measures'
 # What tells which images are of the most frequent size.
@@ -77,8 +80,10 @@ class Study:
                 reason = f'{network} has no sockets, which tell of more than outputs of blocks'
             if not reason and measure.one_size:
                 self._go(run, condition, [SIZES])
+            if not reason and measure.wants and run.is_plugged:
+                run.backbone.pixels(PROBE)  # refuses where the place of tokens is not known
             if not reason and measure.bank:
-                run.cache['bank', measure.name] = self._learn(run, measure.bank)
+                run.cache['bank', measure.name] = self._learn(run, condition, measure.bank)
             if not reason:
                 self._groups(run, condition, measure)  # too few images
         except ValueError as error:
@@ -87,20 +92,26 @@ class Study:
             self.left_out[run.label, condition.name, measure.name] = reason
         return not reason
 
-    def _learn(self, run: Run, bank: Measure) -> list[str]:
-        """Observes training images; keeps their units in the run, and gives their names."""
-        train = replace(run, source=source_of(run.cfg, 'train'), num=self.bank, cache={}, attack=None, edits=None)
+    def _learn(self, run: Run, condition: Condition, bank: Measure) -> list[str]:
+        """Observes training images; keeps their units in the run, and gives their names.
+
+        A condition that changes the model changes it for them, too; what it does to images, it does to tested ones
+        alone.
+        """
+        base, source = run.base or run, source_of(run.cfg, 'train')
+        train = replace(run, source=source, pipeline=base.pipeline, num=self.bank, cache={}, attack=None)
         keys = [{one.image_key(index).partition('-')[2] for index in one.images} for one in (train, run)]
         if both := keys[0] & keys[1]:
             raise ValueError(
                 f'{run.label}: {len(both)} images are in train_dataloader and are tested, too: a bank that has the '
                 'test images measures nothing; name other data with --images'
             )
-        clean = Condition('training images')
-        self._go(train, clean, [bank])
-        units = self.units(train, clean, bank)
+        of_model = condition.key if run.edits or run.model is not base.model else ''
+        trained = Condition('training images', content=of_model)
+        self._go(train, trained, [bank])
+        units = self.units(train, trained, bank)
         run.cache['bank'] = list(units.values())
-        return [self.series(train, clean, bank), *(self._key(train, group) for group in units)]
+        return [self.series(train, trained, bank), *(self._key(train, group) for group in units)]
 
     # --- names ---
 
@@ -160,16 +171,18 @@ class Study:
         for part in tqdm(parts, desc=f'{run.label}, {condition.name}', leave=False, disable=None):
             for seen in self._seen(run, part, predicts):
                 now = [measure for measure in measures if seen.index in todo[measure.name]]
-                found = {} if predicts else record(seen, now)
+                with nullcontext() if predicts else run.editing(seen.index):
+                    found = {} if predicts else record(seen, now)
+                    for measure in now:
+                        seen.found = found.get(measure.name, {})
+                        group = todo[measure.name][seen.index]
+                        observed[measure.name, group].append(measure.observe(seen))
                 for measure in now:
                     group = todo[measure.name][seen.index]
-                    seen.found = found.get(measure.name, {})
-                    parts_of_group = observed[measure.name, group]
-                    parts_of_group.append(measure.observe(seen))
-                    if len(parts_of_group) == len(group):
-                        del observed[measure.name, group]
-                        arrays = measure.join(parts_of_group) if measure.join else parts_of_group[0]
-                        self.store.add(self.series(run, condition, measure), self._key(run, group), arrays)
+                    if len(observed[measure.name, group]) == len(group):
+                        arrays = observed.pop((measure.name, group))
+                        joined = measure.join(arrays) if measure.join else arrays[0]
+                        self.store.add(self.series(run, condition, measure), self._key(run, group), joined)
             self.store.save(at_least=INTERVAL)
 
     def _seen(self, run: Run, indices: Sequence[int], predicts: bool) -> list[Seen]:
@@ -211,8 +224,7 @@ def record(seen: Seen, measures: Sequence[Measure]) -> dict[str, dict[str, dict[
             if name in measure.wants:
                 found[measure.name].setdefault(name, {})[site.index] = measure.reduce(run, name, tensor, place)
 
-    with run.editing(seen.index):
-        run.backbone.forward_intermediates(seen.inputs, names, reduce=reduce)
+    run.backbone.forward_intermediates(seen.inputs, names, reduce=reduce)
     return found
 
 

@@ -248,7 +248,13 @@ class Run:
 
     def inputs(self, batch: Mapping) -> Tensor:
         """Normalised and padded images ``(B, C, H, W)``, as the backbone gets them."""
-        return self.model.data_preprocessor(copy.deepcopy(batch), False)['inputs']
+        return self.model.data_preprocessor(copy.deepcopy(self._attacked(batch)), False)['inputs']
+
+    def _attacked(self, batch: Mapping) -> Mapping:
+        if self.attack is None:
+            return batch
+        pixels, labels = self.attackable(batch)
+        return dict(batch, inputs=self.attack(self, pixels, labels) * WHITE)
 
     def logits(self, pixels: Tensor) -> Tensor:
         """Logits ``(B, classes)`` of pixels from 0 to 1; the normalisation is inside."""
@@ -263,9 +269,7 @@ class Run:
     @torch.no_grad()
     def predict(self, batch: Mapping, indices: Sequence[int]) -> list[BaseDataElement]:
         """Predictions with annotations."""
-        if self.attack is not None:
-            pixels, labels = self.attackable(batch)
-            batch = dict(batch, inputs=self.attack(self, pixels, labels) * WHITE)
+        batch = self._attacked(batch)
         with self.editing(indices[0]):
             return [sample.cpu() for sample in self.model.test_step(copy.copy(batch))]
 
