@@ -15,7 +15,7 @@ compared seed by seed, so what a seed adds to all of them cancels.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
@@ -43,38 +43,32 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Comparison:
-    """A variant against the baseline.
+    """A variant against the baseline. Fields are None where there is no interval: too few seeds, or no spread.
 
     Attributes:
         seeds: The seeds for which both have a value.
         difference: Mean of variant - baseline over these seeds; None without such seeds.
-        low: Lower end of the interval of the difference; None below :data:`MIN_SEEDS` seeds or without spread.
-        high: Upper end.
-        p: Two-sided p value of the paired t test; None where there is no interval.
-        p_holm: The same after Holm's correction; None where there is no interval.
         verdict: What follows from ``p_holm``, and for a difference that is not decided from ``p_equal_holm``.
-        sd: Sample standard deviation of the differences; None where there is no interval.
-        p_equal: Larger p value of the two one-sided tests; None without an interval or a margin.
+        low, high: Ends of the interval of the difference.
+        p: Two-sided p value of the paired t test.
+        p_holm: The same after Holm's correction.
+        sd: Sample standard deviation of the differences.
+        p_equal: Larger p value of the two one-sided tests; None without a margin.
         p_equal_holm: The same after Holm's correction.
         within: True if the difference is shown to be smaller than the margin.
     """
 
     seeds: tuple[int, ...]
     difference: float | None
-    low: float | None
-    high: float | None
-    p: float | None
-    p_holm: float | None
     verdict: Verdict
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    p_holm: float | None = None
     sd: float | None = None
     p_equal: float | None = None
     p_equal_holm: float | None = None
     within: bool = False
-
-    @property
-    def effect(self) -> float | None:
-        """Effect size of the pairs: mean of the differences by their standard deviation (Cohen's d_z)."""
-        return None if self.sd is None or self.difference is None else self.difference / self.sd
 
     @property
     def is_decided(self) -> bool:
@@ -82,51 +76,13 @@ class Comparison:
         return self.verdict in (Verdict.BETTER, Verdict.WORSE)
 
 
-@dataclass(frozen=True)
-class Interval:
-    """Student's t interval of a mean, and the test of a mean of zero; arrays of one shape.
-
-    Attributes:
-        mean: The means.
-        low: Lower ends.
-        high: Upper ends.
-        p: Two-sided p values.
-    """
-
-    mean: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    p: np.ndarray
-
-
-def t_interval(differences: np.ndarray) -> Interval:
-    """Student's t interval of the mean over the last axis, at :data:`LEVEL`.
-
-    Args:
-        differences: Paired differences, shape (..., n), n >= 2, not all equal.
-
-    Returns:
-        Arrays of shape (...).
-    """
-    differences = np.asarray(differences, float)
-    test = stats.ttest_1samp(differences, 0.0, axis=-1)
-    ends = test.confidence_interval(LEVEL)
-    return Interval(differences.mean(axis=-1), ends.low, ends.high, test.pvalue)
-
-
 def holm(p: np.ndarray | Sequence[float]) -> np.ndarray:
-    """Adjusted p values of Holm's step-down procedure over the last axis.
+    """Adjusted p values of Holm's step-down procedure over the last axis, at most 1.
 
     The k-th smallest of m p values is multiplied by m - k + 1, and is at least the adjusted value before it. Rejecting
     where the result is at most 0.05 keeps the family-wise error rate at 5 %.
 
     Source: S. Holm, A Simple Sequentially Rejective Multiple Test Procedure, Scand. J. Statist. 6, 1979.
-
-    Args:
-        p: Shape (..., m).
-
-    Returns:
-        The same shape and order, at most 1.
     """
     p = np.asarray(p, float)
     order = np.argsort(p, axis=-1)
@@ -144,16 +100,9 @@ def mean_and_sd(values: Sequence[float]) -> tuple[float | None, float | None]:
 
 
 def p_equal(differences: np.ndarray, margin: float) -> np.ndarray:
-    """p value of equality: the larger one of the t tests of ``mean > -margin`` and ``mean < margin``.
+    """p value of equality: the larger one of the t tests of ``mean > -margin`` and ``mean < margin``, on the last axis.
 
-    At 5 % this is the question whether the 90 % interval lies within the margin.
-
-    Args:
-        differences: Paired differences, shape (..., n), n >= 2, not all equal.
-        margin: The largest difference that counts as none; above 0.
-
-    Returns:
-        Shape (...).
+    At 5 % this is the question whether the 90 % interval lies within the margin, which is above 0.
     """
     low = stats.ttest_1samp(differences, -margin, axis=-1, alternative='greater').pvalue
     high = stats.ttest_1samp(differences, margin, axis=-1, alternative='less').pvalue
@@ -161,26 +110,19 @@ def p_equal(differences: np.ndarray, margin: float) -> np.ndarray:
 
 
 def seeds_needed(difference: float, sd: float) -> int | None:
-    """Seeds with which a paired t test finds a difference with a probability of :data:`POWER`.
+    """Seeds with which a paired t test finds a difference, which is not 0, with a probability of :data:`POWER`.
 
-    Without a correction for several variants, which needs more.
-
-    Args:
-        difference: The true difference; not 0.
-        sd: Standard deviation of the paired differences.
-
-    Returns:
-        The smallest number, at least :data:`MIN_SEEDS`; None above :data:`MOST_SEEDS`.
+    Without a correction for several variants, which needs more. At least :data:`MIN_SEEDS`; None above
+    :data:`MOST_SEEDS`. ``sd`` is the standard deviation of the paired differences.
     """
+    if not sd:
+        return MIN_SEEDS
     seeds = np.arange(MIN_SEEDS, MOST_SEEDS + 1)
-    enough = np.flatnonzero(_power(abs(difference) / sd, seeds) >= POWER) if sd else [0]
+    # Power of the two-sided test, by its noncentral distribution.
+    limit, centre = stats.t.ppf((1 + LEVEL) / 2, seeds - 1), abs(difference) / sd * np.sqrt(seeds)
+    power = stats.nct.sf(limit, seeds - 1, centre) + stats.nct.cdf(-limit, seeds - 1, centre)
+    enough = np.flatnonzero(power >= POWER)
     return int(seeds[enough[0]]) if len(enough) else None
-
-
-def _power(effect: float, seeds: np.ndarray) -> np.ndarray:
-    """Power of the two-sided paired t test, by its noncentral distribution."""
-    limit, centre = stats.t.ppf((1 + LEVEL) / 2, seeds - 1), effect * np.sqrt(seeds)
-    return stats.nct.sf(limit, seeds - 1, centre) + stats.nct.cdf(-limit, seeds - 1, centre)
 
 
 def compare(
@@ -214,71 +156,49 @@ def compare(
         for seed, value in by_seed.items():
             if not np.isfinite(value):
                 raise ValueError(f'{label}, seed {seed}: the value is {value}, must be finite')
-    reference = values[baseline]
-    pairs = {label: _paired(by_seed, reference) for label, by_seed in values.items() if label != baseline}
-    tests = {label: _test(*paired, margin) for label, paired in pairs.items()}
-    p_holm, p_equal_holm = _adjusted(tests, 'p'), _adjusted(tests, 'p_equal')
+    others = {label: by_seed for label, by_seed in values.items() if label != baseline}
+    found = {label: _paired(by_seed, values[baseline], margin) for label, by_seed in others.items()}
+    # What cannot be tested yet counts as 1 in the family.
+    p_holm, p_equal_holm = (
+        holm([1.0 if p is None else p for p in some])
+        for some in ([one.p for one in found.values()], [one.p_equal for one in found.values()])
+    )
     return {
-        label: _comparison(seeds, differences, tests[label], p_holm[label], p_equal_holm[label], greater_is_better)
-        for label, (seeds, differences, _) in pairs.items()
+        label: _judged(one, float(p), float(p_equal), greater_is_better)
+        for (label, one), p, p_equal in zip(found.items(), p_holm, p_equal_holm, strict=True)
     }
 
 
-@dataclass(frozen=True)
-class _Test:
-    """The tests of a variant; without an interval, of what cannot be tested."""
-
-    interval: Interval | None = None
-    p: float | None = None
-    p_equal: float | None = None
-
-
-def _adjusted(tests: Mapping[str, _Test], name: str) -> dict[str, float]:
-    p = [getattr(test, name) for test in tests.values()]
-    return dict(zip(tests, map(float, holm([1.0 if value is None else value for value in p])), strict=True))
-
-
-def _paired(by_seed: Mapping[int, float], reference: Mapping[int, float]) -> tuple[tuple[int, ...], np.ndarray, float]:
-    """Seeds that both have, their differences, and the largest value as a scale of rounding."""
+def _paired(by_seed: Mapping[int, float], reference: Mapping[int, float], margin: float | None) -> Comparison:
+    """The tests of a variant, before corrections."""
     seeds = tuple(sorted(by_seed.keys() & reference.keys()))
-    ours, theirs = (np.array([values[seed] for seed in seeds], float) for values in (by_seed, reference))
-    return seeds, ours - theirs, float(np.abs([ours, theirs]).max(initial=0.0))
-
-
-def _test(seeds: tuple[int, ...], differences: np.ndarray, scale: float, margin: float | None) -> _Test:
-    if len(seeds) < MIN_SEEDS or np.ptp(differences) <= ROUNDING * scale:
-        return _Test()
-    interval = t_interval(differences)
-    return _Test(interval, float(interval.p), None if margin is None else float(p_equal(differences, margin)))
-
-
-def _comparison(
-    seeds: tuple[int, ...],
-    differences: np.ndarray,
-    test: _Test,
-    p_holm: float,
-    p_equal_holm: float,
-    greater_is_better: bool,
-) -> Comparison:
-    if test.interval is None:
-        verdict = Verdict.TOO_FEW if len(seeds) < MIN_SEEDS else Verdict.NO_SPREAD
-        mean = float(differences.mean()) if seeds else None
-        return Comparison(seeds, mean, None, None, None, None, verdict)
-    difference = float(differences.mean())
-    within = test.p_equal is not None and p_equal_holm <= 1 - LEVEL
-    verdict = Verdict.EQUAL if within else Verdict.OPEN
-    if p_holm <= 1 - LEVEL:
-        verdict = Verdict.BETTER if (difference > 0) == greater_is_better else Verdict.WORSE
+    ours, theirs = (np.array([some[seed] for seed in seeds], float) for some in (by_seed, reference))
+    differences = ours - theirs
+    mean = float(differences.mean()) if seeds else None
+    if len(seeds) < MIN_SEEDS:
+        return Comparison(seeds, mean, Verdict.TOO_FEW)
+    if np.ptp(differences) <= ROUNDING * np.abs([ours, theirs]).max():
+        return Comparison(seeds, mean, Verdict.NO_SPREAD)
+    test = stats.ttest_1samp(differences, 0.0)
+    ends = test.confidence_interval(LEVEL)
     return Comparison(
         seeds,
-        difference,
-        low=float(test.interval.low),
-        high=float(test.interval.high),
-        p=test.p,
-        p_holm=p_holm,
-        verdict=verdict,
+        mean,
+        Verdict.OPEN,
+        low=float(ends.low),
+        high=float(ends.high),
+        p=float(test.pvalue),
         sd=float(np.std(differences, ddof=1)),
-        p_equal=test.p_equal,
-        p_equal_holm=None if test.p_equal is None else p_equal_holm,
-        within=within,
+        p_equal=None if margin is None else float(p_equal(differences, margin)),
     )
+
+
+def _judged(found: Comparison, p_holm: float, p_equal_holm: float, greater_is_better: bool) -> Comparison:
+    if found.difference is None or found.p is None:
+        return found
+    within = found.p_equal is not None and p_equal_holm <= 1 - LEVEL
+    verdict = Verdict.EQUAL if within else Verdict.OPEN
+    if p_holm <= 1 - LEVEL:
+        verdict = Verdict.BETTER if (found.difference > 0) == greater_is_better else Verdict.WORSE
+    equal = None if found.p_equal is None else p_equal_holm
+    return replace(found, verdict=verdict, p_holm=p_holm, p_equal_holm=equal, within=within)

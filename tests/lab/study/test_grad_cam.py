@@ -19,7 +19,6 @@ from torch.testing import assert_close
 
 from vitplug.hosting import mark_padding
 from vitplug.lab.study.measures.grad_cam import AT, grad_cams
-from vitplug.tasks import TASKS, task_of
 from vitplug.tasks.targets import BoxScore, ClassLogit, PixelClass, Scores
 
 CONFIGS = Path(__file__).parents[3] / 'configs' / 'digits'
@@ -113,21 +112,6 @@ def test_map_is_that_of_hooks(host, at):
     assert min(highest.values()) > 0
 
 
-def test_mlp_branch():
-    """Its gradient is that of the block's output, which is the tokens before the branch plus the branch."""
-    model, x = classifier(vit()), images(*SIZE)
-    kept = []
-    hook = model.backbone.layers[2].ffn.register_forward_hook(lambda _, inputs, out: kept.extend([inputs[1], out]))
-    logit = model(x)[0, 1]
-    hook.remove()
-    (gradient,) = torch.autograd.grad(logit, kept[1])
-    branch, gradient = (kept[1] - kept[0])[0, 1:], gradient[0, 1:]
-    expected = torch.stack([(token * gradient.mean(0)).sum() for token in branch]).clamp(min=0)
-    found = grad_cam(model, x, ClassLogit(1), 2, 'mlp')
-    assert_close(found.heat[0].flatten(), expected)
-    assert found.name == 'block 2, output of the MLP branch'
-
-
 def test_linear_model_has_a_known_map():
     """Blocks that add nothing, averaged tokens, a linear head: the map is relu(w x_n) / N of the patches x_n."""
     model = classifier(vit(with_cls_token=False, use_abs_pos_embed=False, final_norm=False))
@@ -154,11 +138,6 @@ def test_class_token_reads_no_patch_after_the_last_attention():
         assert found.layer == 2 and found.name.startswith('block 2, ') and found.heat.any()
         assert grad_cams(model, x, layers=[3], at=at) == {}
     assert list(grad_cams(model, x, layers=[1, 3])) == [1]
-
-
-def test_layer_is_the_last_one_by_default_and_named():
-    found = grad_cam(classifier(vit()), images(*SIZE))
-    assert (found.layer, found.at, found.name) == (3, 'attn', 'block 3, output of the attention branch')
 
 
 # --- what stays as it is ---
@@ -214,17 +193,6 @@ def test_map_over_the_image_is_bilinear():
     assert found.heat.shape[1:] == (5, 7)
     expected = F.interpolate(found.heat[:, None], SIZE, mode='bilinear', align_corners=False)[:, 0, :37, :51]
     assert_close(found.on_image(), expected)
-
-
-def test_map_over_the_image_keeps_the_middles_of_tokens():
-    """Where tokens overlap, none of which begins at a multiple of its stride: a plane over their middles stays one."""
-    backbone = vit(patch_cfg=dict(kernel_size=12, stride=8, padding=2))
-    _, pixels = backbone.place_block(0, SIZE)
-    rows, columns = ((torch.arange(n, dtype=torch.float64) * 8 + 4) for n in pixels.hw)
-    plane = pixels.interpolate(rows[:, None] + 10 * columns[None], SIZE)
-    y, x = (torch.arange(n, dtype=torch.float64) + 0.5 for n in SIZE)
-    inside = (slice(4, 36), slice(4, 52))
-    assert_close(plane[inside], (y[:, None] + 10 * x[None])[inside])
 
 
 # --- segmentation ---
@@ -304,20 +272,6 @@ def mask_rcnn():
     return cfg
 
 
-def cascade_rcnn():
-    cfg = mask_rcnn()
-    head, extractor = cfg.roi_head.bbox_head, cfg.roi_head.bbox_roi_extractor
-    cfg.update(type='CascadeRCNN')
-    cfg.roi_head = dict(
-        type='CascadeRoIHead',
-        num_stages=2,
-        stage_loss_weights=[1, 0.5],
-        bbox_head=[dict(head, reg_class_agnostic=True), dict(head, reg_class_agnostic=True)],
-        bbox_roi_extractor=extractor,
-    )
-    return cfg
-
-
 def build_detector(cfg):
     init_default_scope('mmdet')
     torch.manual_seed(0)
@@ -347,25 +301,9 @@ def best_of_two_stages(model, x):
     return scores[:, :-1].max()
 
 
-def best_of_a_cascade(model, x):
-    """The stages classify the boxes that the ones before them give; the mean of their scores counts."""
-    maps, head = model.neck(model.backbone(x)), model.roi_head
-    [regions] = model.rpn_head.predict(maps, [sample_of(SIZE)], rescale=False)
-    rois, logits = bbox2roi([regions.bboxes.detach()]), []
-    for stage in range(2):
-        found = head._bbox_forward(stage, maps, rois)
-        logits.append(found['cls_score'])
-        boxes = head.bbox_head[stage].regress_by_class(
-            rois[:, 1:], logits[-1][:, :-1].argmax(1), found['bbox_pred'], dict(img_shape=SIZE)
-        )
-        rois = bbox2roi([boxes.detach()])
-    return (sum(logits) / 2).softmax(-1)[:, :-1].max()
-
-
 DETECTORS_AND_SCORES = {
     'one_stage': (retina_net, best_of_one_stage, 'vit'),
     'two stages': (mask_rcnn, best_of_two_stages, 'swin'),
-    'cascade': (cascade_rcnn, best_of_a_cascade, 'swin'),
 }
 
 
@@ -431,10 +369,3 @@ def test_wrong_arguments_are_named():
     with pytest.raises(ValueError, match="at='attn': blocks all of MlpMixer have no output of the attention branch"):
         grad_cam(mlps, images(32, 48))
     assert grad_cam(mlps, images(32, 48), at='block').heat.shape == (2, 4, 6)
-
-
-def test_task_of_a_model():
-    assert task_of(classifier(vit())) is TASKS['mmpretrain']
-    assert [task.target() for task in TASKS.values()] == [ClassLogit(), PixelClass(), BoxScore()]
-    with pytest.raises(ValueError, match='Linear: expected a model of one of mmpretrain'):
-        task_of(nn.Linear(1, 1))
