@@ -1,4 +1,4 @@
-"""The contract's clause on ``torch.compile``, the dearest one, on the hosts whose graphs differ; and export to ONNX."""
+"""The contract's clause on ``torch.compile``, the dearest one, on the hosts whose graphs differ."""
 
 import copy
 import os
@@ -81,30 +81,7 @@ def test_models_compile_with_inductor(host, plugs, size, trains):
     assert_close(run(torch.compile(model, fullgraph=True)), run(model), rtol=1e-3, atol=1e-4)
 
 
-# --- export ---
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ('host', 'plugs', 'size'),
-    [
-        ('swin', 'gab', (32, 32)),  # whose windows divide the map
-        ('swin', 'residual', (37, 51)),
-        ('swin', 'broad', (32, 32)),
-        ('swin-v2', 'gab', (37, 51)),
-        ('vit', 'refiner', (37, 51)),
-    ],
-)
-def test_exports_to_onnx(host, plugs, size, tmp_path):
-    onnxruntime = pytest.importorskip('onnxruntime')
-    pytest.importorskip('onnxscript')
-    model = randomize(HOSTS[host](plugs=copy.deepcopy(PLUGS[plugs]), arch=SMALL[host])).float().eval()
-    path = tmp_path / 'model.onnx'
-    torch.onnx.export(model, (images(*size, dtype=torch.float32),), path, dynamo=True, verbose=False)
-    session = onnxruntime.InferenceSession(path)
-    x = images(*size, dtype=torch.float32, seed=2)
-    got = session.run(None, {session.get_inputs()[0].name: x.numpy()})
-    assert_close([torch.from_numpy(out) for out in got], list(model(x)), rtol=1e-4, atol=1e-5)
+# --- export, of which `lab/export` tests the files ---
 
 
 def test_quotients_have_no_negative_numbers():

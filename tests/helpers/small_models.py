@@ -4,11 +4,9 @@ import copy
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS, DefaultScope
-from PIL import Image
 from torch import nn
 
 from vitplug.datasets.digit_scenes import make_digit_scenes
@@ -28,14 +26,6 @@ def small_digits(folders, images: tuple[int, int], scenes: tuple[int, int]) -> P
     """
     root = folders.mktemp('data') / 'digits'
     return make_digit_scenes(root, num_classification=images, num_scenes=scenes, log=lambda line: None)
-
-
-def save_noise(folder: Path, count: int) -> None:
-    """Images of noise, 16 x 16 pixels, in a folder."""
-    noise = np.random.default_rng(0)
-    folder.mkdir(exist_ok=True)
-    for number in range(count):
-        Image.fromarray(noise.integers(0, 255, (16, 16, 3), np.uint8)).save(folder / f'{number}.png')
 
 
 def save_untrained(config: Path, path: Path, change: Callable[[nn.Module], object] = lambda module: None) -> None:

@@ -6,11 +6,14 @@ Maps are ``(B, h, w, C)``. ``Plugs`` says what plugs would change; the base clas
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 SIDE, STEP = 3, 2
+softmax = partial(F.softmax, dim=-1)
 
 
 class Plugs:
@@ -86,7 +89,7 @@ class Oracle:
         hidden = self.linear(f'{name}.mlp.fc1', self.norm(f'{name}.norm2', x))
         if stage > 0:
             hidden = self.depthwise(f'{name}.mlp.depconv', hidden, 1)
-        return x + self.plugs.mlp_end(self.linear(f'{name}.mlp.fc2', gelu(hidden)))
+        return x + self.plugs.mlp_end(self.linear(f'{name}.mlp.fc2', F.gelu(hidden)))
 
     # --- convolutional self-attention ---
 
@@ -122,7 +125,7 @@ class Oracle:
             is_last = turn == self.recursions - 1
             out = self.attention(name, x, heads, stride, index, is_last)
             if self.recursions > 1:
-                out = silu(out)
+                out = F.silu(out)
             x = x + out
         return out
 
@@ -130,7 +133,7 @@ class Oracle:
         dims = x.shape[-1]
         q = self.linear(f'{name}.q', x)
         if self.rates:
-            q = sum(silu(self.depthwise(f'{name}.ds', q, rate)) for rate in self.rates)
+            q = sum(F.silu(self.depthwise(f'{name}.ds', q, rate)) for rate in self.rates)
         if stride > 1:
             x = self.norm(f'{name}.norm', self.conv(f'{name}.sr', x, stride, stride, 0))
         kv = self.linear(f'{name}.kv', x)
@@ -157,36 +160,29 @@ class Oracle:
             q, k, v = (t.reshape(*t.shape[:-1], heads, -1) for t in (q, k, v))
             probs = softmax(q.shape[-1] ** -0.5 * torch.einsum('bhd,bjhd->bhj', q, k))
             cls = cls + self.linear(f'{name}.attn.proj', torch.einsum('bhj,bjhd->bhd', probs, v).flatten(1))
-            hidden = gelu(self.linear(f'{name}.mlp.fc1', self.norm(f'{name}.norm2', cls)))
+            hidden = F.gelu(self.linear(f'{name}.mlp.fc1', self.norm(f'{name}.norm2', cls)))
             cls = cls + self.linear(f'{name}.mlp.fc2', hidden)
         return self.norm('norm', torch.cat((cls[:, None], tokens), dim=1))
 
     # --- layers ---
 
     def linear(self, name: str, x: Tensor) -> Tensor:
-        weight = self.state[f'{name}.weight']
-        out = x @ weight.reshape(weight.shape[:2]).T
-        return out + self.state[f'{name}.bias'] if f'{name}.bias' in self.state else out
+        return F.linear(x, self.state[f'{name}.weight'].flatten(1), self.state.get(f'{name}.bias'))
 
     def norm(self, name: str, x: Tensor) -> Tensor:
-        centred = x - x.mean(-1, keepdim=True)
-        scaled = centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt()
-        return scaled * self.state[f'{name}.weight'] + self.state[f'{name}.bias']
+        return F.layer_norm(x, x.shape[-1:], self.state[f'{name}.weight'], self.state[f'{name}.bias'])
 
     def conv(self, name: str, x: Tensor, kernel: int, stride: int, pad: int) -> Tensor:
         """Rounded up: a last kernel that reaches outside sees zeros."""
-        size = [math.ceil(side / stride) for side in x.shape[1:3]]
-        weight = self.state[f'{name}.weight']
-        taps = [(y, c) for y in range(kernel) for c in range(kernel)]
-        return self.state[f'{name}.bias'] + sum(
-            shifted(x, y - pad, c - pad, stride, size) @ weight[:, :, y, c].T for y, c in taps
-        )
+        x = F.pad(x.movedim(-1, 1), (pad, pad + kernel, pad, pad + kernel))
+        out = F.conv2d(x, self.state[f'{name}.weight'], self.state[f'{name}.bias'], stride)
+        rows, columns = (math.ceil((side - 2 * pad - kernel) / stride) for side in x.shape[2:])
+        return out[:, :, :rows, :columns].movedim(1, -1)
 
     def depthwise(self, name: str, x: Tensor, rate: int) -> Tensor:
-        weight = self.state[f'{name}.weight']
-        taps = [(y, c) for y in range(SIDE) for c in range(SIDE)]
-        out = sum(shifted(x, rate * (y - 1), rate * (c - 1), 1, x.shape[1:3]) * weight[:, 0, y, c] for y, c in taps)
-        return out + self.state[f'{name}.bias'] if f'{name}.bias' in self.state else out
+        weight, bias = self.state[f'{name}.weight'], self.state.get(f'{name}.bias')
+        out = F.conv2d(x.movedim(-1, 1), weight, bias, padding=rate, dilation=rate, groups=len(weight))
+        return out.movedim(1, -1)
 
 
 def shifted(x: Tensor, down: int, across: int, step: int, size: Sequence[int]) -> Tensor:
@@ -197,16 +193,3 @@ def shifted(x: Tensor, down: int, across: int, step: int, size: Sequence[int]) -
         x = x.index_select(dim, places.clamp(0, x.shape[dim] - 1))
         x = x * inside.to(x.dtype).reshape(-1, *[1] * (x.ndim - 1 - dim))
     return x
-
-
-def softmax(x: Tensor) -> Tensor:
-    raised = (x - x.amax(-1, keepdim=True)).exp()
-    return raised / raised.sum(-1, keepdim=True)
-
-
-def silu(x: Tensor) -> Tensor:
-    return x / (1 + (-x).exp())
-
-
-def gelu(x: Tensor) -> Tensor:
-    return x * (1 + torch.erf(x / math.sqrt(2))) / 2

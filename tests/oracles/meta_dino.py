@@ -125,9 +125,7 @@ def _by_block(state: State) -> dict[int, State]:
 
 
 def _norm(x: Tensor, state: State, name: str, eps: float) -> Tensor:
-    centred = x - x.mean(-1, keepdim=True)
-    scaled = centred / (centred.pow(2).mean(-1, keepdim=True) + eps).sqrt()
-    return scaled * state[f'{name}.weight'] + state[f'{name}.bias']
+    return F.layer_norm(x, x.shape[-1:], state[f'{name}.weight'], state[f'{name}.bias'], eps)
 
 
 def _attention(x: Tensor, block: State, heads: int, turns: Tensor | None) -> Tensor:
@@ -163,14 +161,13 @@ def _turns(periods: Tensor, hw: tuple[int, int], prefix: int) -> Tensor:
 
 def _mlp(x: Tensor, block: State) -> Tensor:
     def linear(name: str, x: Tensor) -> Tensor:
-        return x @ block[f'mlp.{name}.weight'].T + block[f'mlp.{name}.bias']
+        return F.linear(x, block[f'mlp.{name}.weight'], block[f'mlp.{name}.bias'])
 
     if 'mlp.fc1.weight' in block:
-        hidden = linear('fc1', x)
-        return linear('fc2', hidden * 0.5 * (1 + torch.erf(hidden / math.sqrt(2))))
+        return linear('fc2', F.gelu(linear('fc1', x)))
     both = linear('w12', x) if 'mlp.w12.weight' in block else torch.cat((linear('w1', x), linear('w2', x)), dim=-1)
     gate, value = both.chunk(2, dim=-1)
-    return linear('w3', gate * torch.sigmoid(gate) * value)
+    return linear('w3', F.silu(gate) * value)
 
 
 def _resized(table: Tensor, hw: tuple[int, int], has_registers: bool) -> Tensor:

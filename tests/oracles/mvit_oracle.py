@@ -103,12 +103,10 @@ class Oracle:
         return self.norm(f'{name}norm_{which}.', pooled.movedim(1, -1))
 
     def norm(self, name: str, x: Tensor) -> Tensor:
-        centred = x - x.mean(-1, keepdim=True)
-        scaled = centred / (centred.square().mean(-1, keepdim=True) + 1e-6).sqrt()
-        return scaled * self.weights[name + 'weight'] + self.weights[name + 'bias']
+        return F.layer_norm(x, x.shape[-1:], self.weights[name + 'weight'], self.weights[name + 'bias'], 1e-6)
 
     def linear(self, name: str, x: Tensor) -> Tensor:
-        return x @ self.weights[name + 'weight'].T + self.weights[name + 'bias']
+        return F.linear(x, self.weights[name + 'weight'], self.weights[name + 'bias'])
 
 
 def cut(t: Tensor, side: tuple[int, int]) -> dict[tuple[int, int], Tensor]:
@@ -140,15 +138,7 @@ def resizing(old: int, new: int) -> Tensor:
 
 def positions(table: Tensor, queries: int, keys: int) -> Tensor:
     """Entries ``(queries, keys, d)`` of a table that is resized to all offsets."""
-    length, longer = len(table), 2 * max(queries, keys) - 1
-    matrix = torch.zeros(longer, length).double()
-    for i in range(longer):
-        place = min(max(Fraction(2 * i + 1, 2) * length / longer - Fraction(1, 2), 0), length - 1)
-        low = floor(place)
-        matrix[i, low] += float(1 - (place - low))
-        if place > low:
-            matrix[i, low + 1] += float(place - low)
-    resized = matrix.to(table) @ table
+    resized = F.interpolate(table.T[None], size=2 * max(queries, keys) - 1, mode='linear')[0].T
     per_query, per_key = max(Fraction(keys, queries), 1), max(Fraction(queries, keys), 1)
     index = [[floor(per_query * i - per_key * j + (keys - 1) * per_key) for j in range(keys)] for i in range(queries)]
     return resized[torch.tensor(index)]
