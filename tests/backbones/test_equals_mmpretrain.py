@@ -7,7 +7,7 @@ from functools import partial
 import mmpretrain.models as stock
 import pytest
 import torch
-from cases import MIXER_ARCH, MVIT_ARCH, SWIN_ARCH, VIT_ARCH, images, randomize, swin, swin_v2
+from cases import MIXER_ARCH, MVIT_ARCH, SWIN_ARCH, VIT_ARCH, images, pit, randomize, swin, swin_v2, vit
 
 from vitplug import backbones
 from vitplug.attention import fused_attention
@@ -103,6 +103,36 @@ def test_gradients(make):
     expected = dict(theirs.named_parameters())
     for name, parameter in ours.named_parameters():
         torch.testing.assert_close(parameter.grad, expected[name].grad, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize('make', [vit_pair, swin_pair])
+def test_layer_depths(make):
+    theirs, ours = make()
+    for name in [f'backbone.{n}' for n in ours.state_dict()] + ['head.fc.weight']:
+        assert ours.get_layer_depth(name, 'backbone.') == theirs.get_layer_depth(name, 'backbone.')
+
+
+DEPTHS = {
+    pit: {
+        'transformers.2.pool.fc.weight': 3,
+        'pos_embed': 0,
+        'cls_token': 0,
+        'patch_embed.conv.bias': 0,
+        'norm.bias': 5,
+    },
+    swin_v2: {'stages.1.downsample.reduction.weight': 2, 'patch_embed.norm.weight': 0, 'norm1.weight': 5},
+    partial(vit, plugs='registers'): {'plugs.registers.prefix.register_tokens': 0},
+    partial(vit, num_storage_tokens=2, untied_norms=True): {'storage_tokens': 0, 'prefix_norm.weight': 5},
+}
+
+
+@pytest.mark.parametrize('host', DEPTHS)
+def test_depths_of_what_lies_between_blocks_and_before_them(host):
+    """What lies before the blocks is frozen with the first stage."""
+    model, frozen = host(), host(frozen_stages=1)
+    for name, depth in DEPTHS[host].items():
+        assert model.get_layer_depth(f'backbone.{name}', 'backbone.') == (depth, 6)
+        assert depth or not frozen.get_parameter(name).requires_grad
 
 
 @pytest.mark.parametrize('make', [vit_pair, swin_pair])
