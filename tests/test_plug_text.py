@@ -41,7 +41,7 @@ def test_plugs_of_a_text(text, plugs):
     'text, message',
     [
         ('cb(0.5)', 'no plug'),
-        ('cb-gab', 'no plug'),
+        ('cb-gab', "'cb-gab' in 'cb-gab' is unknown"),
         ('cb*2', 'no plug'),
         ('', 'cannot be read'),
         ('cb(**{})', 'no plug'),

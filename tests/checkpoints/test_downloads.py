@@ -10,7 +10,7 @@ import torch
 
 from vitplug.checkpoints import read_checkpoint
 from vitplug.checkpoints.downloads import fetch
-from vitplug.checkpoints.safe_loading import load_safely
+from vitplug.checkpoints.safe_loading import load_from_file
 from vitplug.errors import CheckpointNotRead
 
 
@@ -72,7 +72,7 @@ def test_hash_in_a_name_is_kept(server, tmp_path):
 def test_refusals_name_the_address_without_its_password(server):
     host = server.root.removeprefix('http://')
     with pytest.raises(CheckpointNotRead, match=rf'http://{host}/a\.pth cannot be downloaded: .*404'):
-        load_safely(f'{server.root}/a.pth?token=secret')
+        load_from_file(f'{server.root}/a.pth?token=secret')
     with pytest.raises(ValueError, match=r"checkpoint='s3://bucket/w\.pth': expected a path or an address"):
         fetch('s3://bucket/w.pth')
 

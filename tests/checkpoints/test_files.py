@@ -17,7 +17,7 @@ from torch import nn
 
 from vitplug.checkpoints import read_checkpoint, write_new
 from vitplug.checkpoints.files import find_weights, local_file
-from vitplug.checkpoints.safe_loading import load_safely, refuse_pickled_code
+from vitplug.checkpoints.safe_loading import load_from_file, refuse_pickled_code
 from vitplug.errors import CheckpointNotRead
 
 STATE = {'a.weight': torch.arange(6.0).view(2, 3), 'b': torch.tensor(3), 'c': torch.ones(2, dtype=torch.bfloat16)}
@@ -100,7 +100,7 @@ def test_broken_files_are_refused_by_name(suffix, tmp_path):
         with pytest.raises(ValueError, match=rf'part\{suffix} is truncated or no checkpoint .*remove it, and copy or'):
             read_checkpoint(path)
         with pytest.raises(CheckpointNotRead, match=rf'part\{suffix}'):
-            load_safely(str(path))
+            load_from_file(str(path))
 
 
 def test_another_object_than_a_dict_is_refused(tmp_path):

@@ -17,7 +17,7 @@ from toy_training import ToyMetric, ToyModel, final_state, toy_config
 
 from vitplug.errors import TrainingStopped
 from vitplug.files import whole
-from vitplug.runs.hooks.checkpoint import CheckpointHook, RemovesLater, choose_start, last_checkpoint
+from vitplug.runs.hooks.checkpoint import CheckpointHook, WholeFiles, choose_start, last_checkpoint
 
 KINDS = ('epochs', 'iterations')
 KILL, TERM = signal.SIGKILL, signal.SIGTERM
@@ -121,12 +121,12 @@ def assert_ends_alike(work_dir, uninterrupted):
 MOMENTS = {
     'before the first step': (ToyModel, 'train_step', 1),
     'before the first checkpoint': (ToyModel, 'train_step', 3),
-    'before the first note': (RemovesLater, 'remove_now', 1),
+    'before the first note': (WholeFiles, 'remove_now', 1),
     'between checkpoints': (ToyModel, 'train_step', 14),
     'in a validation': (ToyModel, 'val_step', 3),
     'while a metric is computed': (ToyMetric, 'compute_metrics', 1),
     'before a rename': (whole.os, 'replace', 3),
-    'before old ones are removed': (RemovesLater, 'remove_now', 4),
+    'before old ones are removed': (WholeFiles, 'remove_now', 4),
     'before the averaged weights': (EMAHook, 'after_train_iter', 17),
     'behind the last step': (CheckpointHook, 'after_train', 1),
 }

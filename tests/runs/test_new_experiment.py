@@ -18,7 +18,7 @@ from PIL import Image
 
 from vitplug.backbones.base import PluggedBackbone
 from vitplug.config.reading import read_config
-from vitplug.config.text import comment, text
+from vitplug.config.text import text
 from vitplug.runs.new_experiment import count_classes, difference, fitting_batch, main, scale_rate, set_schedule
 from vitplug.runs.own_data import read_classification, read_detection, read_segmentation
 
@@ -595,20 +595,3 @@ def test_difference_is_merged_to_the_whole():
 def test_text_is_the_value(value):
     assert eval(text(value)) == value
     assert all(len(line) <= 120 for line in text(value).splitlines())
-
-
-HOSTILE = [
-    '{{$HOME}}',
-    '\'{{_base_.a}}"',
-    'a\nimport os',
-    '日本{{$HOME}}',
-]
-
-
-@pytest.mark.parametrize('name', HOSTILE)
-def test_names_are_no_templates_and_no_code(tmp_path, name):
-    """As mmengine reads it."""
-    path = tmp_path / 'a.py'
-    path.write_text(f'{comment(name)}names = {text([name, {name: name}])}\n')
-    cfg = Config.fromfile(path)
-    assert dict(cfg) == dict(names=[name, {name: name}])

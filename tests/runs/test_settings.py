@@ -152,7 +152,7 @@ def test_gloo_without_an_accelerator(one_process, launcher):
     assert group._get_backend(torch.device('cpu')).options._timeout.total_seconds() == 90
     expected = dict(device_ids=None, find_unused_parameters=True, static_graph=True)
     assert distributed.get_backend() == 'gloo' and cfg.model_wrapper_cfg | expected == cfg.model_wrapper_cfg
-    assert settings.is_first_process(launcher)
+    assert settings.rank_and_size(launcher) == (0, 1)
 
 
 # --- the checkpoint to go on from ---

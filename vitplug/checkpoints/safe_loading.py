@@ -9,12 +9,12 @@ from .files import local_file, read_checkpoint
 
 
 def refuse_pickled_code() -> None:
-    """Makes mmengine read checkpoints in this process (`--resume`, `load_from`, `Pretrained`) through `load_safely`.
+    """Makes mmengine read checkpoints in this process (`--resume`, `load_from`, `Pretrained`) through `load_from_file`.
 
     mmengine by itself tries without running code, and where that fails runs it with a warning. Names of models, such
     as torchvision://resnet50, and buckets are refused with the rest of what is neither a path nor an http address.
     """
-    CheckpointLoader.register_scheme(tuple(CheckpointLoader._schemes), loader=load_safely, force=True)
+    CheckpointLoader.register_scheme(tuple(CheckpointLoader._schemes), loader=load_from_file, force=True)
 
 
 def allow_pickled_code() -> None:
@@ -26,7 +26,7 @@ def _load_any(address: str, map_location=None):
     return torch.load(local_file(address), map_location=map_location, weights_only=False)
 
 
-def load_safely(filename: str, map_location=None) -> dict:
+def load_from_file(filename: str, map_location=None) -> dict:
     """Reads a checkpoint onto the CPU without running code that it may hold.
 
     Raises:

@@ -1,10 +1,7 @@
 """Values and expressions as the text of a config."""
 
 import inspect
-import io
 import math
-import re
-import tokenize
 from collections.abc import Mapping
 
 
@@ -42,45 +39,10 @@ def config_text(settings: Mapping) -> str:
 
 
 def _atom(value) -> str:
-    if isinstance(value, str):
-        return literal(repr(value))
-    if isinstance(value, float) and not math.isfinite(value):
-        return f"float('{value}')"
-    return repr(named(value))
+    return f"float('{value}')" if isinstance(value, float) and not math.isfinite(value) else repr(named(value))
 
 
 def named(value):
     """A class or function as its path; another value as it is."""
     is_code = inspect.isclass(value) or inspect.isroutine(value)
     return f'{value.__module__}.{value.__qualname__}' if is_code else value
-
-
-def comment(line: str) -> str:
-    """A line of a config that no reader acts on, whatever names it has in it."""
-    return f'# {without_templates(printable(line))}\n'
-
-
-def printable(text: str) -> str:
-    """A text without line breaks and other characters that a terminal acts on; names can have them."""
-    return ''.join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
-
-
-def literal(code: str) -> str:
-    """Python code with equal values, and without ``{{`` in its texts, which mmengine would take for a template.
-
-    mmengine replaces ``{{$NAME}}``, ``{{fileDirname}}`` and ``{{_base_.name}}`` before it runs a config.
-    """
-    if '{{' not in code:
-        return code
-    lines = code.splitlines(keepends=True)
-    for token in reversed(list(tokenize.generate_tokens(io.StringIO(code).readline))):
-        if token.type == tokenize.STRING and '{{' in token.string and token.start[0] == token.end[0]:
-            row, quote = token.start[0] - 1, token.string[-1]
-            inner = re.sub(r'\{(?=\{)', f'{{{quote} {quote}', token.string)
-            lines[row] = lines[row][: token.start[1]] + inner + lines[row][token.end[1] :]
-    return ''.join(lines)
-
-
-def without_templates(text: str) -> str:
-    """A text for a comment, in which mmengine finds no template."""
-    return re.sub(r'\{(?=\{)', '{ ', text)

@@ -78,12 +78,9 @@ class DiverseClassifier(ImageClassifier):
 def _read_diversity(diversity: Mapping | None) -> tuple[float, tuple[int, ...]]:
     if diversity is None:
         return 0.0, ()
-    if not isinstance(diversity, Mapping) or set(diversity) != {'weight', 'layers'}:
+    if set(diversity) != {'weight', 'layers'}:
         raise ValueError(f'diversity={diversity!r}: expected dict(weight=..., layers=[...]) or None')
-    layers = diversity['layers']
-    indices = isinstance(layers, list | tuple) and all(type(i) is int and i >= 0 for i in layers)
-    if not indices or len(layers) < 2 or list(layers) != sorted(set(layers)):
+    layers = list(diversity['layers'])
+    if len(layers) < 2 or layers != sorted(set(layers)) or layers[0] < 0:
         raise ValueError(f'diversity.layers={layers!r}: expected two or more block indices in ascending order')
-    if isinstance(diversity['weight'], bool) or not isinstance(diversity['weight'], int | float):
-        raise ValueError(f'diversity.weight={diversity["weight"]!r}: expected a number')
     return float(diversity['weight']), tuple(layers)

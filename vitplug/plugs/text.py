@@ -80,10 +80,8 @@ def text_of(plug: Mapping) -> str:
 
 
 def _without_hyphens(text: str) -> str:
-    """Short names as names of Python."""
-    for name in SHORT_NAMES:
-        text = text.replace(name, name.replace('-', '_'))
-    return text
+    """Short names as names of Python; texts in quotes stay."""
+    return re.sub(r"""'[^']*'|"[^"]*"|(?<=[a-z])-(?=[a-z])""", lambda found: '_' if found[0] == '-' else found[0], text)
 
 
 def _joined(node: ast.expr) -> Iterator[ast.expr]:
@@ -139,6 +137,8 @@ def _type(name: str, text: str) -> str:
     if name == NONE:
         raise ValueError(f'{NONE!r} beside other plugs in {text}: it stands alone, for the plain backbone')
     if name.islower():
+        typed = name.replace('_', '-')
+        name = typed if typed in text else name
         near = hint(name, [*SHORT_NAMES, NONE])
         raise ValueError(f'{name!r} in {text} is unknown: choose from {NONE}, {", ".join(SHORT_NAMES)}{near}')
     return name

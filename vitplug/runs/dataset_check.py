@@ -20,7 +20,7 @@ from tqdm import tqdm
 from vitplug.config.options import OptionsAction, config_parser
 from vitplug.config.parts import loader_leaves
 from vitplug.config.reading import read_config
-from vitplug.config.text import printable
+from vitplug.errors import printable
 from vitplug.files.orientation import turned_formats
 from vitplug.tasks import check_scope
 

@@ -16,8 +16,8 @@ from vitplug.commands import call, command_parser
 from vitplug.config.hosts import host_type
 from vitplug.config.parts import pipeline_of
 from vitplug.config.reading import read_config
-from vitplug.config.text import Code, comment, printable, text
-from vitplug.errors import one_line_errors
+from vitplug.config.text import Code, text
+from vitplug.errors import one_line_errors, printable
 from vitplug.files.named import check_new_file, check_weights
 from vitplug.plugs.text import NONE, PLUGS_HELP, parse_plugs
 from vitplug.registry import PLUGS
@@ -296,7 +296,7 @@ def config_of(args: argparse.Namespace) -> str:
         call('train', [str(args.out)]),
     )
     blocks = (''.join(f'{name} = {text(value)}\n' for name, value in part.items()) for part in (variables, changes))
-    return ''.join(map(comment, comments)) + '\n'.join(blocks)
+    return ''.join(f'# {printable(line)}\n' for line in comments) + '\n'.join(blocks)
 
 
 def _class_names(given: str) -> list[str]:

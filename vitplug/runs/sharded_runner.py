@@ -16,7 +16,7 @@ from mmengine.runner.checkpoint import _load_checkpoint, _load_checkpoint_to_mod
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, empty
 
-from vitplug.checkpoints.safe_loading import load_safely
+from vitplug.checkpoints.safe_loading import load_from_file
 from vitplug.checkpoints.shards import REST, SHARD, read_shards, with_leaves
 from vitplug.errors import CheckpointNotRead
 from vitplug.files.named import is_sharded
@@ -72,7 +72,7 @@ class ShardedRunner(Runner):
             return empty(size, dtype=dtype, device_mesh=shard.device_mesh, placements=shard.placements)
 
         try:
-            return read_shards(Path(folder), load_safely(str(Path(folder, REST))), allocate)
+            return read_shards(Path(folder), load_from_file(str(Path(folder, REST))), allocate)
         except ValueError as error:
             raise CheckpointNotRead(str(error)) from error
 

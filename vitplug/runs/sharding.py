@@ -37,11 +37,10 @@ class FSDP2Strategy:
 
     Raises:
         ValueError: If a type has no such name.
-        ImportError: If torch has no `fully_shard`.
+        ImportError: If torch has no `fully_shard`: it has from 2.6 on.
     """
 
     def __init__(self, mixed_precision: Mapping[str, Any] | None = None, activation_checkpointing: bool = False):
-        _check_torch()
         self.policy = _policy(mixed_precision)
         self.activation_checkpointing = activation_checkpointing
 
@@ -181,16 +180,6 @@ def _copy_of_shards(model: nn.Module, plain: nn.Module) -> nn.Module:
                 value = values[f'{prefix}.{name}' if prefix else name]
                 tensors[name] = memo.setdefault(id(value), copy.deepcopy(value))
     return copied
-
-
-def _check_torch() -> None:
-    try:
-        from torch.distributed.fsdp import fully_shard  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            f'vitplug.FSDP2Strategy needs torch.distributed.fsdp.fully_shard, which torch {torch.__version__} has not '
-            '(from 2.6 on): update it, or leave out `strategy`'
-        ) from error
 
 
 def _policy(settings: Mapping[str, Any] | None):

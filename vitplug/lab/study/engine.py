@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from vitplug.config.text import printable
+from vitplug.errors import printable
 from vitplug.stacks import installed
 from vitplug.statistics.images import Arrays, evenly_spaced
 

@@ -12,7 +12,7 @@ from vitplug.files.named import check_weights
 from vitplug.tasks import check_scope
 
 from .data import check_data
-from .settings import check_optimizer, check_preprocessors, check_processes, is_first_process, remarks_on_settings
+from .settings import check_optimizer, check_preprocessors, check_processes, rank_and_size, remarks_on_settings
 
 
 def check_training(cfg) -> list[str]:
@@ -40,7 +40,7 @@ def _check_run(cfg, weights: str | None, option: str, splits: tuple[str, ...]) -
     check_processes(cfg)
     check_weights(weights, option)
     # The other processes wait for the first one, and end with it.
-    return check_data(cfg, splits=splits) if is_first_process(cfg.launcher) else []
+    return check_data(cfg, splits=splits) if rank_and_size(cfg.launcher)[0] == 0 else []
 
 
 def model_config(path: str, checkpoint: str, option: str, settings: Mapping | None = None) -> Config:

@@ -47,16 +47,10 @@ def is_sharded_run(cfg) -> bool:
     return (cfg.get('strategy') or {}).get('type') == SHARDED and cfg.get('launcher', 'none') != 'none'
 
 
-def number_of_processes(launcher: str) -> int:
-    """Processes of the run, by the launcher's variables: there is no process group yet."""
-    _, size, _ = LAUNCHER_VARIABLES.get(launcher, ('', '', ''))
-    return int(os.environ.get(size, 1))
-
-
-def is_first_process(launcher: str) -> bool:
-    """True for the process of rank 0, by the launcher's variables."""
-    rank, *_ = LAUNCHER_VARIABLES.get(launcher, ('',))
-    return int(os.environ.get(rank, 0)) == 0
+def rank_and_size(launcher: str) -> tuple[int, int]:
+    """Number of this process and of all processes, by the launcher's variables: there is no process group yet."""
+    rank, size, _ = LAUNCHER_VARIABLES.get(launcher, ('', '', ''))
+    return int(os.environ.get(rank, 0)), int(os.environ.get(size, 1))
 
 
 def check_preprocessors(cfg) -> None:
@@ -112,7 +106,7 @@ def unexpected_batch(cfg) -> list[str]:
     """Says if the images of a step are not as many as the learning rate is for."""
     scaling, batch = cfg.get('auto_scale_lr') or {}, (cfg.get('train_dataloader') or {}).get('batch_size')
     base = scaling.get('base_batch_size')
-    total = (batch or 0) * number_of_processes(cfg.launcher) * accumulated(cfg)
+    total = (batch or 0) * rank_and_size(cfg.launcher)[1] * accumulated(cfg)
     if not base or not total or scaling.get('enable') or base == total:
         return []
     return [

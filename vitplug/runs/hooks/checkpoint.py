@@ -23,11 +23,38 @@ EARLY_STOPPING = 'early_stopping'
 
 @register_backend('vitplug.atomic')
 class WholeFiles(LocalBackend):
-    """mmengine's backend for local files, each of which is written whole or not at all."""
+    """mmengine's backend for local files, each of which is written whole or not at all, and removed later.
+
+    mmengine removes earlier checkpoints before it writes a new one. A resumed checkpoint names others of its own
+    folder, which may be that of another training.
+
+    Attributes:
+        folder: Where checkpoints may be removed.
+    """
+
+    folder = ''
+
+    def __init__(self):
+        self._waiting: list[str] = []
 
     def put(self, obj: bytes, filepath: str | Path) -> None:
         """Writes bytes to a file."""
         write_bytes(Path(filepath), obj)
+
+    def remove(self, filepath: str | Path) -> None:
+        """Notes a checkpoint to be removed."""
+        self._waiting.append(str(filepath))
+
+    rmtree = remove
+
+    def remove_now(self) -> None:
+        """Removes all noted checkpoints that are there."""
+        while self._waiting:
+            path = Path(self._waiting.pop())
+            if path.is_dir() and path.parent == Path(self.folder):
+                remove_shards(path)
+            elif path.parent == Path(self.folder):
+                path.unlink(missing_ok=True)
 
 
 @HOOKS.register_module()
@@ -62,7 +89,7 @@ class CheckpointHook(MMEngineCheckpointHook):
         super().before_train(runner)
         if runner._resume:  # mmengine forgets it, and would keep no record of a best checkpoint until the next one
             self.last_ckpt = str(runner._load_from)
-        self.file_backend = RemovesLater(self.file_backend, self.out_dir)
+        self.file_backend.folder = self.out_dir
         if is_main_process():
             for path in Path(self.out_dir).glob(PARTIAL.format('*.pth')):
                 path.unlink()
@@ -91,63 +118,28 @@ class CheckpointHook(MMEngineCheckpointHook):
         runner.save_checkpoint(self.out_dir, name, meta=meta, by_epoch=self.by_epoch, backend_args=self.backend_args)
         if is_main_process():
             Path(runner.work_dir, 'last_checkpoint').write_text(self.last_ckpt)
-            self._remove_others()
+        self._remove_others()
 
     def _save_checkpoint_with_step(self, runner, step, meta) -> None:
         super()._save_checkpoint_with_step(runner, step, meta)
         self.saved_iter = meta['iter']
-        if is_main_process():
-            self._remove_others()
+        self._remove_others()
 
     def _save_best_checkpoint(self, runner, metrics) -> None:
         super()._save_best_checkpoint(runner, metrics)
-        if is_main_process():
-            self.file_backend.remove_now()
+        self._remove_others()
 
     def _remove_others(self) -> None:
-        for path in Path(self.out_dir).glob(INTERRUPTED.format('*')):
-            if str(path) != self.last_ckpt:
-                self.file_backend.remove(str(path))
-        self.file_backend.remove_now()
+        """Removes earlier checkpoints, now that a new one is there."""
+        if is_main_process() and isinstance(self.file_backend, WholeFiles):
+            for path in Path(self.out_dir).glob(INTERRUPTED.format('*')):
+                if str(path) != self.last_ckpt:
+                    self.file_backend.remove(path)
+            self.file_backend.remove_now()
 
 
 def _early_stopping(runner) -> list[EarlyStoppingHook]:
     return [hook for hook in runner.hooks if isinstance(hook, EarlyStoppingHook)]
-
-
-class RemovesLater:
-    """A file backend that removes when it is told so, and in one folder alone.
-
-    mmengine removes earlier checkpoints before it writes a new one. A resumed checkpoint names others of its own
-    folder, which may be that of another training.
-
-    Args:
-        backend: The backend inside.
-        folder: The folder.
-    """
-
-    def __init__(self, backend, folder: str):
-        self._backend, self._folder = backend, folder
-        self._waiting: list[str] = []
-
-    def __getattr__(self, name: str):
-        return getattr(self._backend, name)
-
-    def remove(self, path: str) -> None:
-        """Notes a checkpoint to be removed."""
-        if os.path.dirname(path) == self._folder.rstrip('/'):
-            self._waiting.append(path)
-
-    rmtree = remove
-
-    def remove_now(self) -> None:
-        """Removes all noted checkpoints that are there."""
-        while self._waiting:
-            path = self._waiting.pop()
-            if self._backend.isfile(path):
-                self._backend.remove(path)
-            elif self._backend.isdir(path):
-                remove_shards(Path(path))
 
 
 def remove_shards(folder: Path) -> None:

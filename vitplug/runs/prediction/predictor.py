@@ -15,7 +15,7 @@ from mmengine.registry import DATASETS, MODELS, TRANSFORMS, init_default_scope
 from mmengine.structures import BaseDataElement
 from torch import Tensor, nn
 
-from vitplug.checkpoints.safe_loading import load_safely
+from vitplug.checkpoints.safe_loading import load_from_file
 from vitplug.config.parts import loader_leaves, model_settings
 from vitplug.files.picture_sources import Reader
 
@@ -106,7 +106,7 @@ def load_model(cfg: Config, checkpoint: str, allow_changes: bool = False) -> tup
     settings = model_settings(cfg)
     settings.pop('pretrained', None)
     model = revert_sync_batchnorm(MODELS.build(settings))
-    content = load_safely(checkpoint)
+    content = load_from_file(checkpoint)
     load_for_inference(checkpoint, model, content, cfg, allow_changes)
     meta = content.get('meta')
     return model.eval(), meta if isinstance(meta, Mapping) else {}
