@@ -38,7 +38,7 @@ def coco(tmp_path):
     """Checks a COCO file as data and, if asked for, as what a metric reads; gives the remarks."""
     picture(tmp_path / 'images' / 'a.png')
 
-    def check(data, metric=None, **settings):
+    def check(data, metric=None, metric_type='CocoMetric', **settings):
         files = dict(train=data, val=metric or data)
         for split, one in files.items():
             (tmp_path / f'{split}.json').write_text(json.dumps(one))
@@ -50,7 +50,7 @@ def coco(tmp_path):
             metainfo=dict(classes=('cat', 'dog')),
             **settings,
         )
-        evaluator = dict(type='CocoMetric', ann_file=str(tmp_path / 'val.json'))
+        evaluator = dict(type=metric_type, ann_file=str(tmp_path / 'val.json'))
         cfg = ConfigDict(default_scope='mmdet', val_dataloader=dict(dataset=dataset), val_evaluator=evaluator)
         return check_data(cfg, ('val',))
 
@@ -129,6 +129,13 @@ def test_categories_of_one_name(coco):
         coco(data)
     categories[2]['name'] = 'eel'
     assert "categories 'eel' are no classes" in coco(data)[0]
+
+
+@pytest.mark.parametrize('metric_type', ['LVISMetric', 'CocoPanopticMetric'])
+def test_files_of_other_metrics_have_other_entries(coco, metric_type):
+    """Before: refused, for images of LVIS have no file_name, and annotations of panoptic data no box."""
+    other = content(images=[dict(id=1)], annotations=[dict(image_id=1, segments_info=[])])
+    assert coco(content(), other, metric_type) == []
 
 
 def test_a_file_of_a_test_may_have_no_annotations(coco):
