@@ -91,19 +91,6 @@ def test_heads_and_maps_have_the_shapes_of_the_site(host, plugs):
                 assert_close(found['logits'][index], scores + bias + mask)
 
 
-@EVERYWHERE
-def test_layouts_put_windows_back(host):
-    """Values of windows as tokens of the image are the projections of these tokens."""
-    model = build(host, 'none')
-    attentions = [attention_of(block) for block in model.plugged_blocks()]
-    entered = inputs_of(attentions)
-    _, found = model.forward_intermediates(images(*SIZE), ('v', 'site', 'probs'))
-    for index, (attention, x) in enumerate(zip(attentions, entered, strict=True)):
-        layout, v = found['site'][index].layout, found['v'][index]
-        tokens = layout.from_windows(v.transpose(2, 3).flatten(3))
-        assert_close(tokens, attention.split_heads(attention.to_qkv(x))[2].flatten(2))
-
-
 # --- at once ---
 
 LARGE = ('scores', 'logits', 'probs', 'maps')

@@ -1,7 +1,8 @@
 """Choosing layers, proving combinations, refusing what cannot work, saying what was built."""
 
 import pytest
-from cases import CarryProbe
+import torch
+from cases import PLUGS, CarryProbe, images, randomize, vit
 
 from vitplug.attention import GlobalLayout, Site
 from vitplug.plugs import BlockShape, ContextBroadcast, LayerPlan, LayerPlugs, PlugSet, register  # noqa: F401
@@ -29,3 +30,23 @@ def test_summary_says_which_where_and_whether_fused():
         'attention: fused but on blocks 2-3 (probe changes scores or maps)'
     )
     assert summary() == 'plugs: none; attention: fused'
+
+
+def identities(value):
+    """A carry's structure, with which object is where."""
+    if isinstance(value, dict):
+        return {key: identities(one) for key, one in value.items()}
+    return [identities(one) for one in value] if isinstance(value, (tuple, list)) else id(value)
+
+
+@pytest.mark.parametrize('plugs', PLUGS)
+def test_the_carry_is_never_changed(plugs):
+    """A block returns another one: activation checkpointing runs blocks again with the carry that they had."""
+    model = randomize(vit(plugs=PLUGS[plugs]))
+    x, hw = model.embed(images(32, 40, dtype=torch.float32))
+    carry = model.plugs.start()
+    for index, block in enumerate(model.layers):
+        before = identities(carry)
+        x, after = block(x, Site(model.layout(index, hw), index=index), carry)
+        assert identities(carry) == before
+        carry = after

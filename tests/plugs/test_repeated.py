@@ -4,7 +4,6 @@ import copy
 
 import pytest
 import torch
-from attention_oracle import assert_same
 from cases import images, randomize, swin, vit
 from torch.testing import assert_close
 
@@ -92,24 +91,6 @@ def test_names_follow_the_blocks_and_not_the_config(host, name):
 # --- residual attention: chains of their own ---
 
 
-def residual_oracle(model, image, chains, alphas):
-    """Every chain hands on its own scores; a block of neither is left alone."""
-    x, hw = model.embed(image)
-    before = [None] * len(chains)
-    for index, block in enumerate(model.layers):
-        q, k, v = (t.transpose(1, 2) for t in block.attn.split_heads(block.attn.qkv(block.ln1(x))))
-        scores = q @ k.mT / q.shape[-1] ** 0.5
-        for number, chain in enumerate(chains):
-            if index in chain:
-                if before[number] is not None:
-                    scores = alphas[number] * scores + (1 - alphas[number]) * before[number]
-                before[number] = scores
-        out = block.attn.proj((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
-        x = x + out
-        x = x + block.ffn.layers[1](torch.nn.functional.gelu(block.ffn.layers[0][0](block.ln2(x))))
-    return model.format_output(len(model.layers) - 1, x, hw)
-
-
 @pytest.mark.parametrize('low_memory', ['auto', True], ids=str)
 @pytest.mark.parametrize('chains', [([0, 1], [2, 3]), ([1, 3], [0, 2]), ([0, 3], [1, 2])], ids=str)
 def test_chains_of_residual_attention_do_not_touch(chains, low_memory):
@@ -122,9 +103,15 @@ def test_chains_of_residual_attention_do_not_touch(chains, low_memory):
     with torch.no_grad():
         for number, name in zip(in_order, ('residual_attention', 'residual_attention_2'), strict=True):
             model.plugs[name]['start'].alpha.residual_alpha.fill_((0.3, 0.8)[number])
-    x = images(*SIZE)
-    (got,), expected = model(x), residual_oracle(model, x, chains, (0.3, 0.8))
-    assert_same([got], [expected], list(model.layers.parameters()))
+    x, before = images(*SIZE), {}
+    _, found = model.forward_intermediates(x, ('scores', 'logits'))
+    for index, own in found['scores'].items():
+        (number,) = (number for number, chain in enumerate(chains) if index in chain)
+        if number in before:
+            own = (0.3, 0.8)[number] * own + (1 - (0.3, 0.8)[number]) * before[number]
+        before[number] = own
+        assert_close(found['logits'][index], own)
+    assert_close(model(x), model.forward_intermediates(x, 'logits')[0])
 
 
 @pytest.mark.parametrize('layers', [([0, 2], [1, 3]), ([0, 1], [2, 3])], ids=str)
