@@ -6,25 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from probe_plug import Probe
 from torch import nn
 from torch_vit import DIMS, HEADS, TorchViT
 
-from vitplug.hosting import mark_padding
 from vitplug.plugs import (
-    BLOCK_SOCKETS,
-    NETWORK_SOCKETS,
     PLUG_TYPES,
-    BroadAttention,
-    ContextBroadcast,
-    GatedAttention,
-    GaussianAttentionBias,
-    Registers,
-    ResidualAttention,
-    TalkingHeads,
-    ValueResidual,
 )
-from vitplug.plugs.sockets import STREAM_SOCKETS, TOKEN_SOCKETS
 
 TOGETHER = 'gab+cb+residual+uniform'
 BLOCKED = """
@@ -100,34 +87,3 @@ def test_without_plugs_it_is_torchs_transformer():
     tokens, hw = model.embed(images)
     expected = model.format_output(0, nn.Sequential(*layers)(tokens), hw)
     torch.testing.assert_close(model(images)[0], expected)
-
-
-SOCKETS = {
-    'tap, finish': [BroadAttention()],
-    'bias': [GaussianAttentionBias()],
-    'scores, start': [ResidualAttention()],
-    'map, logits': [TalkingHeads()],
-    'qkv': [ValueResidual()],
-    'heads': [GatedAttention()],
-    **{name: [ContextBroadcast(position=name)] for name in TOKEN_SOCKETS},
-    **{name: [Probe('a', **{name: lambda weight, x, site, carry: (x * weight, carry)})] for name in STREAM_SOCKETS},
-    'extra_keys': [Probe('a', extra_keys=lambda weight, q, site: (q[:, :, :, :1], q[:, :, :, :1] + weight, None))],
-    'normalise': [Probe('a', normalise=lambda weight, logits, site, carry: logits.sigmoid() * weight)],
-    'prefix': [Registers()],
-}
-
-
-def test_every_socket_is_called():
-    """The outputs are others than without the plug, on an image and with a mask of its padding."""
-    assert {name for names in SOCKETS for name in names.split(', ')} == {*BLOCK_SOCKETS, *NETWORK_SOCKETS}
-    plain, images = TorchViT([]), torch.rand(2, 3, 32, 32)
-    for sockets, plugs in SOCKETS.items():
-        model = TorchViT(plugs)
-        model.load_state_dict(plain.state_dict(), strict=False)
-        with torch.no_grad():
-            for mix in (p for name, p in model.named_parameters() if 'talking_heads.map' in name):
-                mix.add_(0.1)
-        assert not torch.allclose(model(images)[0], plain(images)[0]), sockets
-    model = TorchViT([Registers(), ContextBroadcast()])
-    other, (masked,) = model(images)[0], model(mark_padding(images.clone(), [(24, 32), (32, 32)]))
-    assert not torch.allclose(masked[0], other[0]) and torch.allclose(masked[1], other[1], atol=1e-6)
