@@ -247,14 +247,6 @@ def test_trainer_resumes(train):
     assert all(torch.equal(value, resumed[key]) for key, value in whole.items())
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize('name', [VIT, BERT, SWIN, SWIN_V2])
-def test_compiled(name):
-    model, inputs = plugged(hugging_face_model(name), together(name)), inputs_of(name)
-    expected = model(**inputs)[0]
-    torch.testing.assert_close(torch.compile(model, backend='aot_eager')(**inputs)[0], expected)
-
-
 @pytest.mark.parametrize(
     ('name', 'changes', 'message'),
     [

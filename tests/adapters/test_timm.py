@@ -258,16 +258,6 @@ def test_plugs_take_precision_and_mode_of_the_model():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('name', [VIT, SWIN, MVIT, PIT, MIXER])
-def test_compiled(name):
-    model, x = plugged(timm_model(name), together(name)).float(), images().float()
-    expected = model(x)
-    torch.testing.assert_close(
-        torch.compile(model, fullgraph=True, backend='aot_eager')(x), expected, atol=1e-4, rtol=1e-4
-    )
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize('name', [VIT, SWIN])
 def test_exported(name):
     model = plugged(timm_model(name), together(name))

@@ -1,0 +1,106 @@
+"""Every tiny model with every plug: what holds for each pair, or which are refused."""
+
+import importlib.util
+import io
+
+import pytest
+import torch
+from adapters.foreign import (
+    HUGGING_FACE,
+    PLUGS,
+    TEXT,
+    TIMM,
+    assert_same,
+    gradients,
+    hugging_face_model,
+    images,
+    inputs_of,
+    plugged,
+    timm_model,
+    together,
+)
+from torch import Tensor, nn
+
+import vitplug
+from vitplug.plugs.plug_set import is_plug
+
+MODELS = [*TIMM, *(HUGGING_FACE if importlib.util.find_spec('transformers') else [])]
+# Models whose windows, biases of all pairs or words leave no room for further tokens.
+WITHOUT_PREFIX = ('swin', 'Swin', 'beit', 'Beit', 'vit_relpos', 'vit_srelpos', 'mvitv2', 'mixer', *TEXT)
+# MViTv2 pools queries and keys, and its grids differ from block to block.
+POOLED = ('ExclusiveSelfAttention', 'LocalitySelfAttention', 'NeuTRENO', 'RelPosBias', 'RelPosMlp', 'RotaryPosition')
+POOLED += ('GatedAttention', 'ValueResidual')
+TOKENS = ('ContextBroadcast', 'SqueezeExcite', 'ConditionalPosition')
+
+
+def refused(name: str) -> set[str]:
+    """The plugs that a model does not take."""
+    if name.startswith('mixer'):
+        return PLUGS.keys() - set(TOKENS)
+    prefixes = {'Registers'} if name.startswith(WITHOUT_PREFIX) and not name.startswith('mvitv2') else set()
+    return {'UniformHead', *prefixes, *(POOLED if name.startswith('mvitv2') else ())}
+
+
+def build(name: str) -> nn.Module:
+    return timm_model(name) if name in TIMM else hugging_face_model(name)
+
+
+def run(name: str, model: nn.Module) -> Tensor:
+    """The model's output on its inputs."""
+    return model(images()) if name in TIMM else model(**inputs_of(name))[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', MODELS)
+def test_plugs_are_taken_or_refused(name):
+    """Keys stay, a saved model is itself, checkpointing has the same gradients, and unplugging is bit for bit."""
+    found = set()
+    for plug, settings in PLUGS.items():
+        model = build(name)
+        expected, keys = run(name, model), list(model.state_dict())
+        try:
+            plugged(model, [settings])
+        except ValueError:
+            found.add(plug)
+            continue
+        out = run(name, model)
+        assert [key for key in model.state_dict() if not is_plug(key)] == keys
+        file = io.BytesIO()
+        torch.save(model.state_dict(), file)
+        file.seek(0)
+        other = vitplug.plug_in(build(name), [settings])
+        other.load_state_dict(torch.load(file))
+        assert torch.equal(run(name, other), out)
+        check_checkpointing(name, model.train())
+        vitplug.unplug(model.eval())
+        assert torch.equal(run(name, model), expected) and list(model.state_dict()) == keys
+    assert found == refused(name)
+
+
+def check_checkpointing(name: str, model: nn.Module) -> None:
+    if name.startswith('pit_'):  # timm's has none
+        return
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    grads = gradients(model, lambda: run(name, model))
+    if name in TIMM:
+        model.set_grad_checkpointing(True)
+    else:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=dict(use_reentrant=False))
+    assert_same(gradients(model, lambda: run(name, model)), grads, atol=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', MODELS)
+def test_compiled(name):
+    model = plugged(build(name), together(name)).float()
+    torch._dynamo.reset()
+    compiled = torch.compile(model, fullgraph=name in TIMM, backend='aot_eager')
+    inputs = {
+        key: value.float() if value.is_floating_point() else value
+        for key, value in (dict(x=images()) if name in TIMM else inputs_of(name)).items()
+    }
+    with torch.no_grad():
+        expected, found = (m(*inputs.values()) if name in TIMM else m(**inputs)[0] for m in (model, compiled))
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-3)
