@@ -74,11 +74,6 @@ def test_many_units_are_left_out_in_groups():
     assert without_groups([1]) == [] and without_groups([1, 2, 3]) == [[2, 3], [1, 3], [1, 2]]
 
 
-def test_numbers_of_the_model_have_no_interval():
-    found = exact({'a': np.array([1.0, 2.0])})['a']
-    assert found.mean.tolist() == [1, 2] and np.isnan(found.high).all() and found.n.tolist() == [0, 0]
-
-
 def test_what_images_add_to_both_models_cancels():
     """Images differ by hundreds, the models by about one: five differences of 1.2, 0.9, 1.1, 1.0 and 0.8."""
     baseline = np.array([100.0, 900.0, 300.0, 500.0, 700.0])

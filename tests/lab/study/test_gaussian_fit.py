@@ -85,12 +85,6 @@ def test_sharp_peak_on_a_floor_of_noise(x, y):
     assert fit.r_squared > 0.85
 
 
-def test_no_constant_is_fitted():
-    """A Gaussian on a floor is no Gaussian."""
-    image = gaussian((20, 20), 1.0, 9.0, 9.0, 2.0, 2.0)
-    assert fit_gaussian(image + image.max()).r_squared < 0.9
-
-
 def test_bounds():
     """A valley: its volume is negative, which bounds forbid."""
     valley = -gaussian((15, 15), 1.0, 7.0, 7.0, 2.0, 3.0)
@@ -112,14 +106,6 @@ def test_bounds():
 def test_fits_that_describe_no_blob_are_doubtful(shape, doubt):
     fit = fit_gaussian(gaussian((15, 15), 1.0, *shape))
     assert fit.converged and doubt in fit.doubt and bool(doubt) == bool(fit.doubt)
-
-
-def test_row_on_a_flat_map():
-    """A line across the map: as wide as one likes, and locked on its row."""
-    line = np.zeros((15, 15))
-    line[7] = 1
-    fit = fit_gaussian(line)
-    assert 'one row or column' in fit.doubt
 
 
 def test_failures_are_reported():

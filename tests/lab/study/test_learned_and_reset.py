@@ -65,9 +65,6 @@ def test_sigma_that_blocks_share():
 
 
 MLP, TABLE = dict(type='RelPosMlp', layers=[0, 2]), dict(type='RelPosBias', layers=[1])
-SWIN_TABLES = [
-    f'stages.{stage}.blocks.{block}.attn.w_msa.relative_position_bias_table' for stage in (0, 1) for block in (0, 1)
-]
 
 
 @pytest.mark.parametrize(
@@ -107,10 +104,6 @@ def test_reset_changes_what_it_says_and_nothing_else(build, kind, count):
             assert least < now[name].std() < most
             assert now[name].abs().max() < 2.1
     assert len(names) == len(set(names)) == count
-
-
-def test_names_of_swin_tables():
-    assert sorted(reset_copy(swin(), 'table')[1]) == SWIN_TABLES
 
 
 def test_reset_of_other_libraries_models():

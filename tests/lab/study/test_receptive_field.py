@@ -42,22 +42,6 @@ def by_definition(features, batch, centre):
     return total / len(batch)
 
 
-@pytest.mark.parametrize(
-    ('grid', 'centre'),
-    [
-        ((14, 14), (6, 6)),
-        ((7, 7), (3, 3)),
-        ((24, 24), (11, 11)),
-        ((32, 32), (15, 15)),
-        ((1, 1), (0, 0)),
-        ((2, 5), (0, 2)),
-        ((13, 8), (6, 3)),
-    ],
-)
-def test_central_token(grid, centre):
-    assert centre_token(grid) == centre
-
-
 @pytest.mark.parametrize('side', [7, 14, 24, 32])
 def test_central_token_is_that_of_the_papers_code(side):
     """Index ``n // 2 - (sqrt(n) // 2 + 1)`` where n is even, ``n // 2`` where it is odd."""
@@ -74,17 +58,6 @@ def test_convolution():
     expected = torch.zeros(9, 12, dtype=torch.float64)
     expected[3:6, 4:7] = conv.weight.detach().mean((0, 1)).clamp(min=0)
     assert_close(found, expected)
-
-
-def test_patches_that_are_averaged():
-    """Every token is the mean of all patches: each pixel has its weight in the patch over the number of patches."""
-    embed = nn.Conv2d(3, 5, 4, stride=4).double().eval()
-
-    def features(image):
-        return embed(image).mean((2, 3), keepdim=True).expand(-1, -1, 3, 2)
-
-    found = effective_receptive_field(features, images(2, (12, 8)))
-    assert_close(found, embed.weight.detach().mean((0, 1)).clamp(min=0).repeat(3, 2) / 6)
 
 
 def test_each_image_is_rectified():

@@ -232,38 +232,32 @@ class Calibrated:
         return _attacked(run, self.epsilon)
 
     def _bisected(self, run: Run) -> tuple[float, float]:
-        epsilons = [0.0, LOWEST]
-        while epsilons[-1] < HIGHEST:
-            epsilons.append(2 * epsilons[-1])
-        accuracies = _accuracies(run, epsilons)
-        below = next((i for i, accuracy in enumerate(accuracies[1:], 1) if accuracy <= self.target), None)
-        if accuracies[0] < self.target or below is None:
+        tried = {0.0: _accuracy(run, 0.0)}
+        low, high = 0.0, LOWEST
+        while high <= HIGHEST and tried.setdefault(high, _accuracy(run, high)) > self.target:
+            low, high = high, 2 * high
+        if tried[0.0] < self.target or high > HIGHEST:
             raise ValueError(
-                f'fgsm:calibrate:{self.target:g}: {run.label} has {accuracies[0]:.2f} without an attack and at least '
-                f'{min(accuracies[1:]):.2f} up to {255 * HIGHEST:g}/255: choose an accuracy between them'
+                f'fgsm:calibrate:{self.target:g}: {run.label} has {tried[0.0]:.2f} without an attack and at least '
+                f'{min(tried.values()):.2f} up to {255 * HIGHEST:g}/255: choose an accuracy between them'
             )
-        low, high = epsilons[below - 1], epsilons[below]
-        best = min((abs(accuracies[i] - self.target), epsilons[i], accuracies[i]) for i in (below, below - 1))
-        for _ in range(HALVINGS if best[0] else 0):
-            middle = (low + high) / 2
-            [accuracy] = _accuracies(run, [middle])
-            best = min(best, (abs(accuracy - self.target), middle, accuracy))
-            low, high = (middle, high) if accuracy > self.target else (low, middle)
-            if best[0] == 0:
+        for _ in range(HALVINGS):
+            if self.target in tried.values():
                 break
-        return best[1:]
+            middle = (low + high) / 2
+            tried[middle] = _accuracy(run, middle)
+            low, high = (middle, high) if tried[middle] > self.target else (low, middle)
+        return min(tried.items(), key=lambda item: (abs(item[1] - self.target), item))
 
 
-def _accuracies(run: Run, epsilons: Sequence[float]) -> list[float]:
-    """Top-1 under FGSM of some sizes; one gradient of each image serves all."""
-    right, images = np.zeros(len(epsilons)), run.images
+def _accuracy(run: Run, epsilon: float) -> float:
+    """Top-1 under FGSM of a size."""
+    right, images, attacked = 0, run.images, _attacked(run, epsilon)
     for first in range(0, len(images), run.batch_size):
         batch, labels = run.attackable(run.batch(images[first : first + run.batch_size]))
-        sign = gradient_sign(run, batch, labels)
-        for at, epsilon in enumerate(epsilons):
-            with torch.no_grad():
-                right[at] += int((run.logits((batch + epsilon * sign).clamp(0, 1)).argmax(1) == labels).sum())
-    return (100 * right / len(images)).tolist()
+        with torch.no_grad():
+            right += int((run.logits(attacked.attack(run, batch, labels)).argmax(1) == labels).sum())
+    return 100 * right / len(images)
 
 
 # --- weights and intermediates ---

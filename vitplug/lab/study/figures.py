@@ -195,7 +195,7 @@ def biases(measure: Measure, shown: Sequence[Shown]) -> Figure | None:
     for one in shown:
         for name in _some([name for unit in one.units for name in unit if name.startswith(SHOWN)]):
             found[f'{one.label}, {name.removeprefix(SHOWN)}'] = one.units[0][name]
-    return _fitted(measure, found, 'tokens', columns=4, inches=(2.6, 2.7))
+    return _fitted(measure, found, 'tokens', columns=4, inches=(2.6, 3.2))
 
 
 def heat(measure: Measure, shown: Sequence[Shown]) -> Figure | None:

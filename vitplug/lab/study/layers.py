@@ -14,13 +14,8 @@ class NamedLayers:
     """A network whose blocks are the outermost modules in its sequences and lists that occur several times.
 
     Maps ``(B, C, H, W)`` are recorded as tokens ``(B, H * W, C)``. In mmpretrain's ResNet-50 these are its 16
-    bottlenecks. It has the methods of :class:`vitplug.hosting.PluggedModel` that measures of outputs call.
-
-    Args:
-        network: The network.
-
-    Raises:
-        ValueError: If it has fewer than two such modules.
+    bottlenecks. It has the methods of :class:`vitplug.hosting.PluggedModel` that measures of outputs call. With fewer
+    than two such modules, it raises a ValueError.
     """
 
     prefix_names = ()

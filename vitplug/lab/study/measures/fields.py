@@ -118,41 +118,38 @@ def input_gradient(features: PluggedModel | FeatureMap, image: Tensor) -> Tensor
         ValueError: If the model is in training mode, there are several images, or ``features`` gives no map that
             depends on the image.
     """
-    with torch.enable_grad(), frozen(features):
-        pixels, centre_D = _central_token(features, image)
-        (gradient,) = torch.autograd.grad(centre_D.mean(), pixels)
-    return gradient[0].mean(0).relu()
+    return _gradient(features, image).mean(0).relu()
 
 
 def cancels(features: PluggedModel | FeatureMap, image: Tensor) -> bool:
     """Whether the mean over channels does not depend on the image, so that its gradient is rounding noise.
 
     A LayerNorm that scales all channels alike, as an untrained one does, gives tokens with a constant mean. The
-    gradient of the mean is compared with that of a sum with alternating signs. Arguments as :func:`input_gradient`.
+    gradient of the mean is compared with that of a sum with alternating signs.
     """
-    with torch.enable_grad(), frozen(features):
-        pixels, centre_D = _central_token(features, image)
-        (of_mean,) = torch.autograd.grad(centre_D.mean(), pixels, retain_graph=True)
-        signs_D = 1 - 2 * (torch.arange(len(centre_D), device=centre_D.device) % 2)
-        (of_others,) = torch.autograd.grad((signs_D * centre_D).mean(), pixels)
-    return len(centre_D) > 1 and bool(of_mean.norm() < NOISE * of_others.norm())
+    of_mean, of_others = (_gradient(features, image, alternating) for alternating in (False, True))
+    return bool(of_mean.norm() < NOISE * of_others.norm())
 
 
-def _central_token(features: PluggedModel | FeatureMap, image: Tensor) -> tuple[Tensor, Tensor]:
-    """The image as the start of a graph, and the channels of the central token of its map."""
+def _gradient(features: PluggedModel | FeatureMap, image: Tensor, alternating: bool = False) -> Tensor:
+    """The gradient ``(C, H, W)`` of the central token's mean over channels, or of their mean with alternating signs."""
     if getattr(features, 'training', False):
         raise ValueError(f'{type(features).__name__} is in training mode, with dropout: call eval() first')
     if image.ndim != 4 or len(image) != 1:
         raise ValueError(f'image of shape {tuple(image.shape)}: expected (1, C, H, W), one image at a time')
-    pixels = with_gradient(image)
-    maps = map_of(features, pixels)
-    if maps.ndim != 4 or len(maps) != 1 or not maps.requires_grad:
-        raise ValueError(
-            f'features gives {tuple(maps.shape)}, requires_grad={maps.requires_grad}: expected a map (1, D, h, w) '
-            'with a gradient'
-        )
-    row, column = centre_token(maps.shape[-2:])
-    return pixels, maps[0, :, row, column].to(at_least_float32(maps.dtype))
+    with torch.enable_grad(), frozen(features):
+        pixels = with_gradient(image)
+        maps = map_of(features, pixels)
+        if maps.ndim != 4 or len(maps) != 1 or not maps.requires_grad:
+            raise ValueError(
+                f'features gives {tuple(maps.shape)}, requires_grad={maps.requires_grad}: expected a map (1, D, h, w) '
+                'with a gradient'
+            )
+        row, column = centre_token(maps.shape[-2:])
+        token_D = maps[0, :, row, column].to(at_least_float32(maps.dtype))
+        if alternating:
+            token_D = token_D * (1 - 2 * (torch.arange(len(token_D), device=token_D.device) % 2))
+        return torch.autograd.grad(token_D.mean(), pixels)[0][0]
 
 
 # --- the measure ---
