@@ -30,12 +30,6 @@ class Refusing(Plug):
 
     def build_layer(self, plan):
         raise ValueError('never')
-
-class Failing(Plug):
-    name = 'failing'
-
-    def build_layer(self, plan):
-        raise TypeError('a mistake')
 """
 
 
@@ -68,8 +62,7 @@ def test_hosts_that_refuse_the_plug_are_skipped_with_the_reason(tmp_path):
 
 @pytest.mark.integration
 @pytest.mark.slow
-@pytest.mark.parametrize('plug, counts', [('own_plugs:Refusing', (0, 0, 1)), ('own_plugs.Failing', (0, 1, 0))])
-def test_a_plug_that_no_host_takes_does_not_pass(plug, counts, tmp_path):
-    status, hosts = summary_of(plug, tmp_path)
+def test_a_plug_that_no_host_takes_does_not_pass(tmp_path):
+    status, hosts = summary_of('own_plugs.Refusing', tmp_path)
     assert status == 1
-    assert {found[:3] for found in hosts.values()} == {counts}
+    assert {found[:3] for found in hosts.values()} == {(0, 0, 1)}

@@ -44,10 +44,8 @@ def test_plugs_of_a_text(text, plugs):
         ('cb-gab', "'cb-gab' in 'cb-gab' is unknown"),
         ('cb*2', 'no plug'),
         ('', 'cannot be read'),
-        ('cb(**{})', 'no plug'),
         ('os.system("x")', 'no plug'),
         ('cb(layers=open("x"))', 'plain value'),
-        ('cb(layers={[]: 1})', 'plain value'),
         ('gabb', "did you mean 'gab'"),
         ('none+cb', 'stands alone'),
         ('residual(alpha=0.5, alpha=1)', 'alpha occurs twice'),
@@ -120,9 +118,8 @@ def test_configs_take_all_forms(form, tmp_path):
     'options',
     [
         ['--plugs', TEXT],
-        ['--cfg-options', f'model.backbone.plugs={TEXT}'],
         ['--cfg-options', 'model.backbone.plugs=residual(alpha=0.5,layers=[0,1])', '--plugs', TEXT],
-        ['--plugs', 'cb', '--cfg-options', 'train_cfg.max_epochs=1', 'model.backbone.plugs=gab,residual(alpha=0.25)'],
+        ['--plugs', 'cb', '--cfg-options', 'model.backbone.plugs=gab,residual(alpha=0.25)'],
     ],
     ids=' '.join,
 )
