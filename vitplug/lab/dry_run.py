@@ -70,7 +70,10 @@ def dry_run(
     model.init_weights()  # logs which weights it loads
     model.to(get_device()).train()
     with silence_logs():  # a line for each parameter
-        wrapper = build_optim_wrapper(model, cfg.optim_wrapper)
+        try:
+            wrapper = build_optim_wrapper(model, cfg.optim_wrapper)
+        except (KeyError, TypeError) as error:  # also of an unknown type
+            raise ValueError(f'optim_wrapper = {dict(cfg.optim_wrapper)} cannot be built: {error}') from error
     if cfg.get('load_from'):
         load_checkpoint(model, cfg.load_from, map_location='cpu')
     origin, batch = one_batch(cfg, shape)
@@ -175,8 +178,10 @@ def told_of_parameters(model: nn.Module, seen: set[str]) -> Iterator[tuple[str, 
 
 def grouped(names: Iterable[str]) -> str:
     """Names of parameters, those of all blocks in one: ``backbone.layers.*.ln1.weight (12)``."""
-    groups = Counter(re.sub(r'\b\d+\b', '*', name) for name in sorted(names))
-    lines = [f'{group} ({count})' if count > 1 else group for group, count in groups.items()]
+    groups: dict[str, list[str]] = {}
+    for name in sorted(names):
+        groups.setdefault(re.sub(r'\b\d+\b', '*', name), []).append(name)
+    lines = [members[0] if len(members) == 1 else f'{group} ({len(members)})' for group, members in groups.items()]
     rest = f' and {len(lines) - SHOWN_GROUPS} more' if len(lines) > SHOWN_GROUPS else ''
     return ', '.join(lines[:SHOWN_GROUPS]) + rest
 
