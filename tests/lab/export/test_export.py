@@ -2,6 +2,7 @@
 
 import copy
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ if not hasattr(torch.compiler, 'is_exporting'):
 
 from vitplug.lab.export import Request, WrongFile, export_model
 from vitplug.lab.export.folding import folded
-from vitplug.lab.export.formats import FORMATS, Format
+from vitplug.lab.export.formats import FORMATS
 from vitplug.lab.export.operators import mean_of_bins, repeat_entries
 from vitplug.lab.export.trace import open_sizes, trace
 from vitplug.lab.export.verify import Difference, check, traced_shape, untraced_shapes
@@ -103,7 +104,7 @@ def test_wrong_file_is_removed(classifier, tmp_path, monkeypatch):
             program.state_dict[name].mul_(1.01)
         return write(program, path, outputs, notes)
 
-    monkeypatch.setitem(FORMATS, 'torch', Format('.pt2', (), write_wrong))
+    monkeypatch.setitem(FORMATS, 'torch', replace(FORMATS['torch'], write=write_wrong))
     with pytest.raises(WrongFile, match=r'differs from PyTorch: .* of the largest output\); at most 1e-04 is allowed'):
         export_model(request(classifier, tmp_path / 'a.pt2'), lambda line: None)
     assert list(tmp_path.iterdir()) == []
@@ -122,8 +123,8 @@ def test_numbers_that_are_none_are_wrong():
         (dict(format='tflite'), ValueError, '--format tflite: unknown; choose from torch, onnx'),
         (dict(dynamic=('depth',)), ValueError, '--dynamic depth: unknown; choose from batch, height, width'),
         (dict(part='boxes'), ValueError, '--part boxes: unknown; choose from scores, backbone'),
-        (dict(out='.'), ValueError, 'is a folder: name a file in it'),
-        (dict(out='a.onnx'), ValueError, r'must end in \.pt2'),
+        (dict(out='.'), ValueError, r'name a file that ends in \.pt2'),
+        (dict(out='a.onnx'), ValueError, r'name a file that ends in \.pt2'),
         (dict(out='there.pt2'), FileExistsError, 'exists and is not overwritten'),
         (dict(out='no/a.pt2'), FileNotFoundError, 'there is no folder'),
     ],

@@ -20,8 +20,8 @@ from vitplug.runs.metrics import choose_metric, greater_is_better
 from vitplug.tables import format_table
 
 from .cells import DONE, Cell, plan_cell, write_cell
-from .engines import Engine, Local, Slurm, train, used_alone
-from .grid import Grid, Variant, baseline_of, is_grid_file, make_variants, read_grid_file
+from .engines import train
+from .grid import Grid, Variant, baseline_of, make_variants, read_grid_file
 from .report import write_report
 from .summary import GRID, default_margin, read_note
 
@@ -38,17 +38,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         if path.is_dir():
             write_report(path, args.metric or ())
             return 0
-        grid = read_grid_file(path) if path.suffix == '.py' and is_grid_file(path) else grid_of(args)
+        grid = read_grid_file(path) or grid_of(args)
         out = args.out or Path('work_dirs', 'ablation', path.stem)
-        with used_alone(out) as lock:
-            signal.signal(signal.SIGTERM, signal.default_int_handler)
-            cells = prepare(grid, out, is_written=not args.dry_run)
-            if args.dry_run or args.print:
-                print('\n'.join(lines(cells)) if args.print else listed(cells))
-                return 0
-            engine: Engine = Slurm(out / 'jobs', args.slurm) if args.slurm else Local(lock)
-            train(cells, engine, args.jobs)
-            write_report(out, args.metric or ())
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        cells = prepare(grid, out, is_written=not args.dry_run)
+        if args.dry_run or args.print:
+            print('\n'.join(lines(cells)) if args.print else listed(cells))
+            return 0
+        train(cells, args.jobs, slurm=(out / 'jobs', args.slurm) if args.slurm else None)
+        write_report(out, args.metric or ())
     return int(any(not cell.is_done for cell in cells))
 
 

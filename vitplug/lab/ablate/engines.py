@@ -1,107 +1,103 @@
 """Trains cells here, several at a time, or on a Slurm cluster by submitit."""
 
-import fcntl
 import os
-import signal
+import queue
 import subprocess
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import closing
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
+
+import torch
 
 from .cells import DONE, FAILED, OUTPUT, Cell
 
-SECONDS = 0.5  # between two looks at the running trainings
 
+def train(
+    cells: Sequence[Cell],
+    jobs: int,
+    told: Callable[[str], None] = print,
+    slurm: tuple[Path, Mapping[str, Any]] | None = None,
+    cluster: str = 'slurm',
+) -> None:
+    """Trains the cells that are not done, some at a time. Those that fail are noted and the others go on.
 
-class Running(Protocol):
-    """A training that has been started."""
-
-    def poll(self) -> int | None:
-        """The exit status; None while it runs."""
-
-    def stop(self) -> None:
-        """Asks it to save and to end."""
-
-
-class Engine(Protocol):
-    """Where trainings run."""
-
-    def start(self, cell: Cell, slot: int) -> Running:
-        """Starts the training of a cell, which goes on from its last checkpoint.
-
-        Args:
-            cell: The cell.
-            slot: Its number among those that run at the same time, from 0 on.
-        """
-
-
-class Local:
-    """Processes of this machine; accelerators are dealt out in turn.
+    However it ends, running trainings are asked to save; those of this machine are waited for.
 
     Args:
-        lock: The file that says that the folder is in use. Trainings inherit it: while one of them lives, another
-            ablation of the folder is refused, also if this process was killed.
-    """
-
-    def __init__(self, lock: int):
-        import torch
-
-        self.lock, self.devices = lock, torch.cuda.device_count()
-
-    def start(self, cell: Cell, slot: int) -> Running:
-        visible = {'CUDA_VISIBLE_DEVICES': str(slot % self.devices)} if self.devices > 1 else {}
-        with open(cell.folder / OUTPUT, 'ab') as output:
-            return LocalRun(
-                cell.command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, pass_fds=[self.lock],
-                env=os.environ | visible,
-            )  # fmt: skip
-
-
-class LocalRun(subprocess.Popen):
-    def stop(self) -> None:
-        if self.poll() is None:
-            self.send_signal(signal.SIGTERM)
-
-
-class Slurm:
-    """Jobs of a Slurm cluster, one for each cell. A job that meets its time limit is queued again.
-
-    Args:
-        folder: Where submitit keeps its files; all machines see it.
-        settings: Parameters of ``submitit.AutoExecutor``, such as ``slurm_partition``, ``timeout_min`` and
-            ``gpus_per_node``.
-        cluster: For tests: ``'local'`` runs jobs as processes of this machine.
+        cells: The cells.
+        jobs: How many at a time.
+        told: Called with a line for each cell.
+        slurm: Where submitit keeps its files, and parameters of ``submitit.AutoExecutor``, such as ``slurm_partition``,
+            ``timeout_min`` and ``gpus_per_node``; None for this machine.
+        cluster: For tests: ``'local'`` runs submitit's jobs as processes of this machine.
 
     Raises:
         ImportError: If submitit is not installed.
     """
+    waiting = [cell for cell in cells if not cell.is_done]
+    for cell in waiting:
+        (cell.folder / FAILED).unlink(missing_ok=True)
+    ended = _by_submitit(waiting, jobs, *slurm, cluster) if slurm else _here(waiting, jobs)
+    with closing(ended):
+        for number, (cell, status) in enumerate(ended, 1):
+            conclude(cell, status)
+            told(f'{number} of {len(waiting)}: {cell}: {"done" if not status else cell.error}')
 
-    def __init__(self, folder: Path, settings: Mapping[str, Any], cluster: str = 'slurm'):
+
+def _here(cells: Sequence[Cell], jobs: int) -> Iterator[tuple[Cell, int]]:
+    """Cells and their exit statuses as they end; accelerators are dealt out in turn."""
+    slots: queue.SimpleQueue[int] = queue.SimpleQueue()
+    for slot in range(jobs):
+        slots.put(slot)
+    running: set[subprocess.Popen] = set()
+
+    def run(cell: Cell) -> int:
+        slot, devices = slots.get(), torch.cuda.device_count()
+        visible = {'CUDA_VISIBLE_DEVICES': str(slot % devices)} if devices > 1 else {}
+        with open(cell.folder / OUTPUT, 'ab') as output:
+            process = subprocess.Popen(
+                cell.command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=os.environ | visible
+            )
+            running.add(process)
+            status = process.wait()
+        running.discard(process)
+        slots.put(slot)
+        return status
+
+    with ThreadPoolExecutor(jobs) as pool:
+        futures = {pool.submit(run, cell): cell for cell in cells}
         try:
-            import submitit
-        except ImportError as error:
-            raise ImportError("--slurm needs submitit: pip install 'vitplug[slurm]'") from error
-        self.executor = submitit.AutoExecutor(folder=folder, cluster=cluster)
-        self.executor.update_parameters(**{'name': 'vitplug', **settings})
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in [*running]:
+                process.terminate()
+            raise
 
-    def start(self, cell: Cell, slot: int) -> Running:
-        return SlurmRun(self.executor.submit(Training(cell.command, cell.folder / OUTPUT)), cell)
 
-
-class SlurmRun:
-    """A job; its number is noted in the folder of the cell."""
-
-    def __init__(self, job: Any, cell: Cell):
-        self.job = job
-        (cell.folder / 'job').write_text(f'{job.job_id}\n')
-
-    def poll(self) -> int | None:
-        return None if not self.job.done() else int(self.job.exception() is not None)
-
-    def stop(self) -> None:
-        self.job.cancel()
+def _by_submitit(
+    cells: Sequence[Cell], jobs: int, folder: Path, settings: Mapping[str, Any], cluster: str
+) -> Iterator[tuple[Cell, int]]:
+    """Cells and their exit statuses as they end; a job that meets its time limit is queued again."""
+    try:
+        import submitit
+    except ImportError as error:
+        raise ImportError("--slurm needs submitit: pip install 'vitplug[slurm]'") from error
+    executor = submitit.AutoExecutor(folder=folder, cluster=cluster)
+    executor.update_parameters(**{'name': 'vitplug', 'slurm_array_parallelism': jobs, **settings})
+    with executor.batch():
+        submitted = [executor.submit(Training(cell.command, cell.folder / OUTPUT)) for cell in cells]
+    try:
+        for cell, job in zip(cells, submitted, strict=True):
+            job.wait()
+            yield cell, int(job.exception() is not None)
+    except BaseException:
+        for job in submitted:
+            job.cancel()
+        raise
 
 
 class Training:
@@ -120,34 +116,6 @@ class Training:
         return DelayedSubmission(self)
 
 
-def train(cells: Sequence[Cell], engine: Engine, jobs: int, told=print) -> None:
-    """Trains the cells that are not done, some at a time. Those that fail are noted and the others go on.
-
-    However it ends, running trainings are asked to save and are waited for.
-    """
-    waiting, running = [cell for cell in cells if not cell.is_done], {}
-    number = len(waiting)
-    try:
-        while waiting or running:
-            free = [slot for slot in range(jobs) if slot not in running]
-            for slot, cell in zip(free, waiting[: len(free)], strict=False):
-                (cell.folder / FAILED).unlink(missing_ok=True)
-                running[slot] = (cell, engine.start(cell, slot))
-            del waiting[: len(free)]
-            for slot, (cell, run) in [*running.items()]:
-                if (status := run.poll()) is not None:
-                    del running[slot]
-                    conclude(cell, status)
-                    left = f'{number - len(waiting) - len(running)} of {number}'
-                    told(f'{left}: {cell}: {"done" if not status else cell.error}')
-            time.sleep(SECONDS)
-    finally:
-        for _, run in running.values():
-            run.stop()
-        while any(run.poll() is None for _, run in running.values()):
-            time.sleep(SECONDS)
-
-
 def conclude(cell: Cell, status: int) -> None:
     """Notes how a training ended."""
     if status == 0:
@@ -157,23 +125,3 @@ def conclude(cell: Cell, status: int) -> None:
     lines = output.read_text(errors='replace').split('\n') if output.is_file() else []
     last = next((line.strip() for line in reversed(lines) if line.strip()), 'no output')
     (cell.folder / FAILED).write_text(f'{last} (exit status {status}, see {output})\n', encoding='utf-8')
-
-
-@contextmanager
-def used_alone(folder: Path) -> Iterator[int]:
-    """Marks a folder as in use, for this process and the trainings that it starts; gives the open file.
-
-    Raises:
-        ValueError: If another ablation uses it, or trainings of one still run.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = os.open(folder / '.lock', os.O_CREAT | os.O_RDWR)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield lock
-    except BlockingIOError as error:
-        raise ValueError(
-            f'--out {folder}: another ablation uses it, or trainings of one still run: wait, or end them'
-        ) from error
-    finally:
-        os.close(lock)

@@ -1,16 +1,14 @@
 """What an ablation compares: a base config, plugs, axes of settings, and seeds."""
 
-import ast
 import itertools
 import math
 import os
-import runpy
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from types import FunctionType, ModuleType
 from typing import Any
 
 from mmengine.config import Config
@@ -87,27 +85,15 @@ class Variant:
     cfg: Config
 
 
-def is_grid_file(path: Path) -> bool:
-    """True for a Python file that assigns ``base`` and so is no config."""
-    try:
-        tree = ast.parse(path.read_text(encoding='utf-8'))
-    except (OSError, SyntaxError, ValueError):
-        return False
-    names = {target.id for node in tree.body for target in getattr(node, 'targets', []) if hasattr(target, 'id')}
-    return 'base' in names and not names & {'_base_', 'model'}
-
-
-def read_grid_file(path: Path) -> Grid:
-    """Reads a grid file: Python that assigns ``base`` and other entries of :class:`Grid`.
+def read_grid_file(path: Path) -> Grid | None:
+    """Reads a grid file: Python that assigns ``base`` and other entries of :class:`Grid`; None of a config.
 
     Raises:
         ValueError: If it has an unknown name or a wrong value.
     """
-    found = {
-        name: value
-        for name, value in runpy.run_path(str(path)).items()
-        if not name.startswith('_') and not isinstance(value, ModuleType | FunctionType | type)
-    }
+    if not path.is_file() or not re.search(r'^base *=', path.read_text(encoding='utf-8'), re.M):
+        return None
+    found = Config.fromfile(path, import_custom_modules=False).to_dict()
     known = [entry.name for entry in fields(Grid)]
     for name in found:
         if name not in known:
@@ -133,12 +119,11 @@ def make_variants(grid: Grid) -> list[Variant]:
             raise ValueError(f'axes: {key}: write {key.rpartition(".")[2].removesuffix("s")}s = [...] in its place')
     if grid.plugs is not None:
         take_plugs(base)
-    names = short_ends(grid.axes, '.')
-    shown = {key: dict(zip(map(repr, values), _texts(values), strict=True)) for key, values in grid.axes.items()}
+    names = short_ends(grid.axes)
     variants = []
     for text, values in itertools.product(grid.plugs or [None], itertools.product(*grid.axes.values())):
         settings = dict(zip(grid.axes, values, strict=True))
-        parts = [f'{names[key]}={shown[key][repr(value)]}' for key, value in settings.items()]
+        parts = [f'{names[key]}={value}' for key, value in settings.items()]
         label = ', '.join([*([] if text is None else [label_of(text)]), *parts]) or UNCHANGED
         variants.append(Variant(label, _configured(base, text, settings, label)))
     labels = Counter(variant.label for variant in variants)
@@ -178,19 +163,12 @@ def baseline_of(grid: Grid, labels: Sequence[str]) -> str:
     return grid.baseline
 
 
-def short_ends(names: Iterable[str], separator: str) -> dict[str, str]:
-    """The shortest distinct ends of names such as settings or paths."""
+def short_ends(names: Iterable[str]) -> dict[str, str]:
+    """The shortest distinct ends of names of settings."""
     found, names = {}, [*names]
     for name in names:
-        parts = name.split(separator)
-        ends = [separator.join(parts[-number:]) for number in range(1, len(parts) + 1)]
-        others = [separator + other for other in names if other != name]
-        found[name] = next((end for end in ends if not any(one.endswith(separator + end) for one in others)), name)
+        parts = name.split('.')
+        ends = ['.'.join(parts[-number:]) for number in range(1, len(parts) + 1)]
+        others = [f'.{other}' for other in names if other != name]
+        found[name] = next((end for end in ends if not any(one.endswith(f'.{end}') for one in others)), name)
     return found
-
-
-def _texts(values: Sequence) -> list[str]:
-    """The values of an axis as text: whole, and of paths the shortest ends that tell them apart."""
-    paths = [value for value in values if isinstance(value, str) and '/' in value]
-    ends = short_ends(paths, '/')
-    return [ends[value] if isinstance(value, str) and value in ends else str(value) for value in values]

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from vitplug.statistics.seeds import LEVEL, MOST_SEEDS, seeds_needed
 from vitplug.tables import format_table, latex_table, markdown_table
 
 from .pictures import curves_picture, forest_picture
-from .summary import Result, Row, Summary, compared, read_note, summarise
+from .summary import Row, Summary, read_note, summarise
 
 NUMERIC = (1, 2, 3, 4, 5, 7)
 
@@ -20,7 +19,7 @@ NUMERIC = (1, 2, 3, 4, 5, 7)
 def write_report(folder: Path, metrics: Sequence[str] = ()) -> None:
     """Prints the tables of a grid and writes the report into its folder, also while cells are running.
 
-    ``report.md``, ``report.tex``, ``report.csv`` (a row for each cell), ``report.json``, and for each metric a forest
+    ``report.md``, ``report.tex``, ``report.csv`` (a row for each cell), and for each metric a forest
     plot and, from two validations on, learning curves.
 
     Args:
@@ -31,13 +30,11 @@ def write_report(folder: Path, metrics: Sequence[str] = ()) -> None:
         FileNotFoundError: If the folder is none of a grid.
         ValueError: If no training has recorded a metric.
     """
-    note = read_note(folder)
-    summaries = [summarise(folder, metric) for metric in metrics or note['metrics']]
+    summaries = [summarise(folder, metric) for metric in metrics or read_note(folder)['metrics']]
     texts = {
         'report.md': '\n'.join(map(as_markdown, summaries)),
         'report.tex': '\n'.join(latex_table(table(summary), NUMERIC) for summary in summaries),
         'report.csv': as_csv(summaries),
-        'report.json': json.dumps(as_json(summaries, note), indent=1, allow_nan=False) + '\n',
     }
     for name, text in texts.items():
         write_text(folder / name, text)
@@ -126,27 +123,3 @@ def as_csv(summaries: Sequence[Summary]) -> str:
             label = f"'{one.label}" if one.label.startswith(('=', '+', '-', '@')) else one.label
             writer.writerow((label, one.seed, summary.metric, one.value, difference, one.parameters, one.error))
     return stream.getvalue()
-
-
-def as_json(summaries: Sequence[Summary], note: dict) -> dict:
-    """The values of all cells, from which :func:`read_report` makes the tables again."""
-    cells = {
-        summary.metric: [
-            dict(label=one.label, seed=one.seed, value=one.value, curve=[*one.curve.items()], error=one.error)
-            | dict(parameters=one.parameters, code=one.code)
-            for one in summary.results
-        ]
-        for summary in summaries
-    }
-    known = {name: note[name] for name in ('base', 'labels', 'seeds', 'baseline', 'margin', 'names', 'metrics')}
-    return dict(format=2, grid=known, cells=cells)
-
-
-def read_report(path: Path) -> list[Summary]:
-    """The tables of a ``report.json``, without the folder of its grid: one for each metric."""
-    content = json.loads(path.read_text(encoding='utf-8'))
-    note = content['grid']
-    return [
-        compared([Result(**one | dict(curve=dict(one['curve']))) for one in cells], note, metric)
-        for metric, cells in content['cells'].items()
-    ]

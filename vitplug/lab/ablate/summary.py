@@ -1,7 +1,7 @@
 """What the cells of a grid amount to: mean, spread and comparison with the baseline, by metric."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,14 +47,12 @@ class Row:
     """A variant.
 
     Attributes:
-        label: Its label.
         name: What tables and pictures call it.
         results: Its cells, one for each planned seed.
         mean, sd: Mean and sample standard deviation over finished seeds, in points.
         comparison: Comparison with the baseline, in points; None for the baseline.
     """
 
-    label: str
     name: str
     results: tuple[Result, ...]
     mean: float | None
@@ -78,7 +76,6 @@ class Summary:
     Attributes:
         metric: Its name.
         greater_is_better: False for metrics such as a loss.
-        baseline: Label of the baseline.
         rows: The variants in the grid's order.
         scale: Points of one unit of the metric, 100 for shares of one.
         margin: Largest difference in points that counts as none; None where none is known.
@@ -86,7 +83,6 @@ class Summary:
 
     metric: str
     greater_is_better: bool
-    baseline: str
     rows: tuple[Row, ...]
     scale: float
     margin: float | None
@@ -136,10 +132,10 @@ def summarise(folder: Path, metric: str | None = None) -> Summary:
         ValueError: If no training has recorded the metric, or its name does not say which values are better.
     """
     note = read_note(folder)
-    metric = metric or next(iter(note['metrics']))
+    main = next(iter(note['metrics']))
+    metric = metric or main
     is_new = metric not in note['metrics']
-    if is_new:
-        note |= dict(metrics={**note['metrics'], metric: greater_is_better(metric)})
+    greater = greater_is_better(metric) if is_new else note['metrics'][metric]
     found = {}
     for name in note['cells']:
         if (folder / 'cells' / name / CELL).is_file():
@@ -152,32 +148,22 @@ def summarise(folder: Path, metric: str | None = None) -> Summary:
             )
     if is_new and found and not any(one.curve for one in found.values()):
         raise ValueError(f'--metric {metric}: no training in {folder} has recorded it; see its vis_data/scalars.json')
-    keys = [(label, seed) for label in note['labels'] for seed in note['seeds']]
-    results = [found.get(key, Result(*key)) for key in keys]
-    return compared(results, note, metric)
-
-
-def compared(results: Sequence[Result], note: Mapping[str, Any], metric: str) -> Summary:
-    """Compares the variants of a grid by a metric.
-
-    Args:
-        results: All of its cells, finished or not.
-        note: The entries ``labels``, ``baseline``, ``metrics`` (greater is better, by name), ``margin`` and ``names``.
-        metric: The metric.
-    """
-    scale, greater = points_per_unit(metric), note['metrics'][metric]
-    margin = note['margin'] if note.get('margin') and metric == next(iter(note['metrics'])) else default_margin(metric)
-    own = {label: tuple(one for one in results if one.label == label) for label in note['labels']}
+    scale = points_per_unit(metric)
+    margin = note['margin'] if note.get('margin') and metric == main else default_margin(metric)
+    own = {
+        label: tuple(found.get((label, seed), Result(label, seed)) for seed in note['seeds'])
+        for label in note['labels']
+    }
     values = {
         label: {one.seed: scale * one.value for one in ones if one.value is not None} for label, ones in own.items()
     }
     comparisons = compare(values, note['baseline'], greater, margin=margin)
     names = note.get('names') or {}
     rows = tuple(
-        Row(label, names.get(label, label), ones, *mean_and_sd([*values[label].values()]), comparisons.get(label))
+        Row(names.get(label, label), ones, *mean_and_sd([*values[label].values()]), comparisons.get(label))
         for label, ones in own.items()
     )
-    return Summary(metric, greater, note['baseline'], rows, scale, margin)
+    return Summary(metric, greater, rows, scale, margin)
 
 
 def points_per_unit(metric: str) -> float:

@@ -17,7 +17,7 @@ from vitplug.checkpoints.files import local_file
 from vitplug.files.fingerprint import file_hash
 from vitplug.files.picture_sources import Source, read_pictures
 from vitplug.hosting import PluggedModel
-from vitplug.lab.image_size import ImageSize, read_image_size
+from vitplug.lab.image_size import read_image_size
 from vitplug.lab.study.runs import turns_channels
 from vitplug.runs.prediction import Predictor
 from vitplug.tasks import TASKS
@@ -27,8 +27,6 @@ from .folding import folded
 from .formats import FORMATS, INPUT
 from .trace import AXES, SHOWN, NotExported, open_sizes, quiet, trace
 from .verify import Difference, check, compare, made_images, traced_shape, untraced_shapes
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -59,55 +57,45 @@ class Request:
     images: Sequence[Source] = ()
     allow_changes: bool = False
 
-    def check(self) -> None:
-        """Checks the request, before a model is built.
-
-        Raises:
-            ValueError: If the format, an axis or the part is unknown.
-            FileExistsError: If a file of the export exists.
-            FileNotFoundError: If there is no folder for it.
-            ImportError: If a package is missing.
-        """
-        _check_known('--format', self.format, FORMATS)
-        for axis in self.dynamic:
-            _check_known('--dynamic', axis, AXES)
-        task = TASKS[self.cfg.default_scope]
-        _check_known('--part', self.part or next(iter(task.parts)), task.parts)
-        check_target(self.out, FORMATS[self.format].suffix)
-        FORMATS[self.format].check_packages()
+    @property
+    def parts(self) -> dict:
+        """What a file can hold of a model of the task, by name; the first is the usual one."""
+        return TASKS[self.cfg.default_scope].parts
 
     @property
     def part_name(self) -> str:
         """Name of the part."""
-        return self.part or next(iter(TASKS[self.cfg.default_scope].parts))
+        return self.part or next(iter(self.parts))
+
+    def check(self) -> None:
+        """Checks the request, before a model is built.
+
+        Raises:
+            ValueError: If the format, an axis or the part is unknown, or the name of the file has another suffix.
+            FileExistsError: If a file of the export exists.
+            FileNotFoundError: If there is no folder for it.
+            ImportError: If a package is missing.
+        """
+        for option, values, known in (
+            ('--format', [self.format], FORMATS),
+            ('--dynamic', self.dynamic, AXES),
+            ('--part', [self.part_name], self.parts),
+        ):
+            for value in values:
+                if value not in known:
+                    raise ValueError(f'{option} {value}: unknown; choose from {", ".join(known)}')
+        out, suffix = self.out, FORMATS[self.format].suffix
+        if out.is_dir() or out.suffix != suffix:
+            raise ValueError(f'--out {out}: name a file that ends in {suffix} for this --format')
+        for path in (out, notes_path(out)):
+            if os.path.lexists(path):
+                raise FileExistsError(f'--out: {path} exists and is not overwritten: choose another name')
+        if not out.parent.is_dir():
+            raise FileNotFoundError(f'--out {out}: there is no folder {out.parent}: create it first')
+        FORMATS[self.format].check_packages()
 
 
-def _check_known(option: str, value: str, known: Any) -> str:
-    if value not in known:
-        raise ValueError(f'{option} {value}: unknown; choose from {", ".join(known)}')
-    return value
-
-
-def check_target(out: Path, suffix: str) -> None:
-    """Checks the name of the file that is to be written.
-
-    Raises:
-        ValueError: If it is a folder, or has another suffix.
-        FileExistsError: If a file of the export exists.
-        FileNotFoundError: If there is no folder for it.
-    """
-    if out.is_dir():
-        raise ValueError(f'--out {out}: is a folder: name a file in it, such as {out / f"model{suffix}"}')
-    if out.suffix != suffix:
-        raise ValueError(f'--out {out}: must end in {suffix} for this --format')
-    for path in (out, notes_path(out)):
-        if os.path.lexists(path):
-            raise FileExistsError(f'--out: {path} exists and is not overwritten: choose another name')
-    if not out.parent.is_dir():
-        raise FileNotFoundError(f'--out {out}: there is no folder {out.parent}: create it first')
-
-
-def export_model(request: Request, say: Say = print) -> list[Difference]:
+def export_model(request: Request, say: Callable[[str], None] = print) -> list[Difference]:
     """Exports a trained model.
 
     Args:
@@ -125,22 +113,29 @@ def export_model(request: Request, say: Say = print) -> list[Difference]:
     request.check()
     predictor = Predictor(request.cfg, request.checkpoint, 'cpu', allow_changes=request.allow_changes)
     size = read_image_size(request.cfg, request.shape)
-    _check_size(predictor.model, request.dynamic)
+    fixed = getattr(predictor.model.backbone, 'fixed_size', None)
+    if fixed is not None and {'height', 'width'} & {*request.dynamic}:
+        raise ValueError(
+            f'--dynamic: {type(predictor.model.backbone).__name__} takes images of {fixed[0]} x {fixed[1]} pixels '
+            'only: leave height and width out'
+        )
     real = list(_read(request, predictor))
-    network = TASKS[request.cfg.default_scope].parts[request.part_name].network(predictor.model).eval()
+    network = request.parts[request.part_name].network(predictor.model).eval()
     exported, count = (network, 0) if request.keep_plugs else folded(network)
     say(f'plugs: {count} modules folded to constants' if count else 'plugs: none folded')
-    traced = traced_shape((size.height, size.width), request.dynamic)
+    own = (size.height, size.width)
+    traced = traced_shape(own, request.dynamic)
     program = trace(exported, made_images(traced, size.channels), request.dynamic)
     sizes = open_sizes(program, made_images(traced, size.channels), request.dynamic)
-    notes = _notes(request, predictor, traced, sizes)
+    shapes = untraced_shapes(own, traced, request.dynamic, sizes)
+    made = [(str(tuple(x.shape)), x) for x in (made_images(shape, size.channels) for shape in shapes)]
+    notes = _notes(request, predictor, program) | dict(traced=list(traced), sizes=sizes)
     try:
-        differences = _write_and_check(request, network, program, notes, real, size, say)
+        return _write_and_check(request, network, program, notes, made + real, say)
     except BaseException:
         for path in (request.out, notes_path(request.out)):
             path.unlink(missing_ok=True)
         raise
-    return differences
 
 
 def _read(request: Request, predictor: Predictor) -> Iterator[tuple[str, Tensor]]:
@@ -155,31 +150,14 @@ def _read(request: Request, predictor: Predictor) -> Iterator[tuple[str, Tensor]
             yield str(picture), predictor.images([picture.pixels]).clone()
 
 
-def _check_size(model: nn.Module, dynamic: Sequence[str]) -> None:
-    """Checks that a host takes other sizes.
-
-    Raises:
-        ValueError: If it takes one size only.
-    """
-    fixed = getattr(model.backbone, 'fixed_size', None)
-    if fixed is not None and {'height', 'width'} & set(dynamic):
-        raise ValueError(
-            f'--dynamic: {type(model.backbone).__name__} takes images of {fixed[0]} x {fixed[1]} pixels only: leave '
-            'height and width out'
-        )
-
-
 def _write_and_check(
     request: Request,
     network: nn.Module,
     program: ExportedProgram,
     notes: dict[str, Any],
-    real: Sequence[tuple[str, Tensor]],
-    size: ImageSize,
-    say: Say,
+    batches: Sequence[tuple[str, Tensor]],
+    say: Callable[[str], None],
 ) -> list[Difference]:
-    count = len(program.graph_signature.user_outputs)
-    notes['outputs'] = [request.part_name] if count == 1 else [f'{request.part_name}{i}' for i in range(count)]
     try:
         with quiet():
             FORMATS[request.format].write(program, request.out, notes['outputs'], notes)
@@ -188,13 +166,15 @@ def _write_and_check(
         raise NotExported(f'cannot be written as {request.format}: {reason}; choose another --format') from error
     notes['sha256'] = file_hash(request.out)
     _write_notes(request.out, notes)
-    shapes = untraced_shapes((size.height, size.width), tuple(notes['traced']), request.dynamic, notes['sizes'])
-    made = ((str(tuple(x.shape)), x) for x in (made_images(shape, size.channels) for shape in shapes))
-    file = ExportedFile(request.out)
-    on_noise, on_images = compare(network, file, made), compare(network, file, real)
-    differences = [*on_noise, *on_images]
-    for line in _log(request, notes, on_noise, on_images):
-        say(line)
+    say(f'file: {request.out}, {request.out.stat().st_size / 1e6:.1f} MB, {request.format}')
+    say(f'input: {INPUT}; outputs: {", ".join(notes["outputs"])} ({notes["about"]})')
+    say(f'dynamic: {", ".join(request.dynamic) or "none"}; traced with {" x ".join(map(str, notes["traced"]))}')
+    if notes['sizes']:
+        say('sizes: from {} pixels on, multiples of {}; others are refused'.format(*notes['sizes']))
+    differences = compare(network, ExportedFile(request.out), batches)
+    for one in differences:
+        say(str(one))
+    say(f'largest difference from PyTorch: {max(one.largest for one in differences):.2e}')
     check(differences)
     notes['checked'] = [dict(images=one.images, largest=one.largest, relative=one.relative) for one in differences]
     _write_notes(request.out, notes)
@@ -205,57 +185,28 @@ def _write_notes(out: Path, notes: dict[str, Any]) -> None:
     notes_path(out).write_text(json.dumps(notes, indent=1) + '\n', encoding='utf-8')
 
 
-def _notes(
-    request: Request, predictor: Predictor, traced: Sequence[int], sizes: tuple[int, int] | None
-) -> dict[str, Any]:
+def _notes(request: Request, predictor: Predictor, program: ExportedProgram) -> dict[str, Any]:
     """What stands in the side file, and in the file itself."""
-    model, task = predictor.model, TASKS[request.cfg.default_scope]
-    backbone = model.backbone
+    model, count = predictor.model, len(program.graph_signature.user_outputs)
+    mean, std = (getattr(model.data_preprocessor, name, None) for name in ('mean', 'std'))
     return dict(
         format=request.format,
-        task=task.name,
+        task=TASKS[request.cfg.default_scope].name,
         part=request.part_name,
-        about=task.parts[request.part_name].about,
+        about=request.parts[request.part_name].about,
         weights=file_hash(Path(local_file(request.checkpoint))),
         input=INPUT,
+        outputs=[request.part_name] if count == 1 else [f'{request.part_name}{i}' for i in range(count)],
         dynamic=list(request.dynamic),
-        traced=list(traced),
-        sizes=sizes,
-        counts_padding=isinstance(backbone, PluggedModel) and bool(backbone.plug_names),
-        preprocessing=_preprocessing(model.data_preprocessor),
+        counts_padding=isinstance(model.backbone, PluggedModel) and bool(model.backbone.plug_names),
+        # What happens to the pixels between the test pipeline, which loads and resizes, and the file.
+        preprocessing=dict(
+            mean=None if mean is None else mean.flatten().tolist(),
+            std=None if std is None else std.flatten().tolist(),
+            channel_order='RGB' if turns_channels(model.data_preprocessor) else 'BGR, as OpenCV reads',
+            pad_size_divisor=getattr(model.data_preprocessor, 'pad_size_divisor', 1),
+        ),
         classes=predictor.task.classes,
         versions={'vitplug': version('vitplug'), 'torch': torch.__version__},
         config=request.cfg.pretty_text,
     )
-
-
-def _preprocessing(preprocessor: nn.Module) -> dict[str, Any]:
-    """What happens to the pixels between the test pipeline, which loads and resizes, and the file."""
-    mean, std = (getattr(preprocessor, name, None) for name in ('mean', 'std'))
-    return dict(
-        mean=None if mean is None else mean.flatten().tolist(),
-        std=None if std is None else std.flatten().tolist(),
-        channel_order='RGB' if turns_channels(preprocessor) else 'BGR, as OpenCV reads',
-        pad_size_divisor=getattr(preprocessor, 'pad_size_divisor', 1),
-    )
-
-
-def _log(
-    request: Request, notes: dict[str, Any], on_noise: Sequence[Difference], on_images: Sequence[Difference]
-) -> list[str]:
-    megabytes = request.out.stat().st_size / 1e6
-    open_axes = ', '.join(request.dynamic) or 'none'
-    lines = [
-        f'file: {request.out}, {megabytes:.1f} MB, {request.format}',
-        f'input: {notes["input"]}; outputs: {", ".join(notes["outputs"])} ({notes["about"]})',
-        f'dynamic: {open_axes}; traced with {" x ".join(map(str, notes["traced"]))} (batch, height, width)',
-    ]
-    if notes['sizes']:
-        smallest, divisor = notes['sizes']
-        lines.append(f'sizes: from {smallest} pixels on, multiples of {divisor}; others are refused')
-    lines += map(str, on_noise)
-    if on_images:
-        worst = max(on_images, key=lambda one: one.relative)
-        lines.append(f'{len(on_images)} real images; worst: {worst}')
-    lines.append(f'largest difference from PyTorch: {max(one.largest for one in (*on_noise, *on_images)):.2e}')
-    return lines

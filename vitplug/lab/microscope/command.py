@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from mmengine.config import Config
 from mmengine.registry import DATASETS, init_default_scope
-from mmengine.structures import BaseDataElement, InstanceData
+from mmengine.structures import BaseDataElement
 from torch import Tensor
 from tqdm import tqdm
 
@@ -135,8 +134,7 @@ def view_of(subjects: Sequence[Subject], path: Path, truth: BaseDataElement | No
     rgb = before.flip(0) if len(before) == 3 else before  # pipelines load blue first
     picture, note = as_picture(rgb, sizes[-1])
     said = [subject.said(pixels, sample) for subject, (pixels, _, sample) in zip(subjects, predicted, strict=True)]
-    pixels, _, sample = predicted[-1]
-    known = None if truth is None else truth_of(subjects[-1], pixels, truth, sample)
+    known = None if truth is None else truth_of(subjects[-1], predicted[-1][0], truth)
     return View(f'{path.name}, {note}' if note else path.name, picture, inputs, said, known)
 
 
@@ -169,34 +167,17 @@ def _data_sets(cfg: Config) -> Iterator[dict]:
             yield from (dict(settings) for _, settings in loader_leaves(cfg, split))
 
 
-def truth_of(
-    subject: Subject, pixels: np.ndarray, truth: BaseDataElement, sample: BaseDataElement
-) -> Prediction | None:
-    """What the data say of an image, drawn as a prediction is; None if nothing.
-
-    Args:
-        subject: The model.
-        pixels: The image.
-        truth: Its sample with annotations.
-        sample: The prediction for it.
-    """
-    drawn = sample.clone()
+def truth_of(subject: Subject, pixels: np.ndarray, truth: BaseDataElement) -> Prediction | None:
+    """What the data say of an image, a sample with annotations; None if nothing."""
     if 'gt_label' in truth:
         classes = subject.predictor.task.classes
         labels = truth.gt_label.tolist()
         return Prediction(', '.join(str(classes[label]) if classes else f'class {label}' for label in labels))
-    if 'gt_sem_seg' in truth:
-        drawn.pred_sem_seg = truth.gt_sem_seg
-    elif 'gt_instances' in truth:
-        own = truth.gt_instances
-        drawn.pred_instances = InstanceData(
-            bboxes=getattr(own.bboxes, 'tensor', own.bboxes), labels=own.labels, scores=torch.ones(len(own.labels))
-        )
-        if 'masks' in own:
-            drawn.pred_instances.masks = torch.as_tensor(own.masks.to_ndarray(), dtype=torch.bool)
-    else:
+    if 'gt_sem_seg' not in truth and 'gt_instances' not in truth:
         return None
-    return Prediction('', subject.predictor.draw(pixels, drawn))
+    if 'gt_instances' in truth:  # mmdet's boxes are no tensors yet
+        truth.gt_instances.bboxes = getattr(truth.gt_instances.bboxes, 'tensor', truth.gt_instances.bboxes)
+    return Prediction('', subject.predictor.draw_truth(pixels, truth))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -19,7 +18,7 @@ from vitplug.lab.ablate.cells import CELL, DONE, Cell, content_hash, plan_cell
 from vitplug.lab.ablate.grid import Grid, Variant, make_variants, read_grid_file
 from vitplug.lab.ablate.pictures import WIDEST, curves_picture, forest_picture, wrapped
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 DIGITS = ROOT / 'configs' / 'digits' / 'vit-mini-p4_1xb32-14e_digits-32x32.py'
 TOP1, TOP5 = 'accuracy/top1', 'accuracy/top5'
 LABELS = ('none', 'gab(sigma=2.0,per_head=True)+cb(scaled=True)')
@@ -116,41 +115,31 @@ def test_unknown_entry_of_a_grid_file_is_named(tmp_path):
 
 def test_cells_that_fail_are_noted_and_repeated_by_the_next_call(tmp_path):
     cells = [cell_in(tmp_path, name) for name in ('a', 'fails', 'b')]
-    with engines.used_alone(tmp_path) as lock:
-        engines.train(cells, engines.Local(lock), jobs=2, told=lambda text: None)
+    engines.train(cells, jobs=2, told=lambda text: None)
     assert [cell.is_done for cell in cells] == [True, False, True]
     assert 'error: no such data (exit status 1' in cells[1].error
     assert cells[0].curve(TOP1) == {1: 81.0, 2: 82.0}
-    with engines.used_alone(tmp_path) as lock:
-        said = []
-        engines.train(cells, engines.Local(lock), jobs=1, told=said.append)
+    said = []
+    engines.train(cells, jobs=1, told=said.append)
     assert len(said) == 1 and '1 of 1: fails' in said[0]
 
 
 @pytest.mark.integration
-def test_folder_is_in_use_while_a_training_of_a_killed_ablation_lives(tmp_path):
+def test_an_ablation_that_is_stopped_asks_its_trainings_to_save(tmp_path):
     cell = cell_in(tmp_path / 'cells', 'waits')
     program = (
-        'import sys; sys.path[:0] = sys.argv[3:]\n'
+        'import signal, sys; sys.path[:0] = sys.argv[2:]\n'
+        'signal.signal(signal.SIGTERM, signal.default_int_handler)\n'
         'from pathlib import Path\nfrom test_ablate import ToyCell, engines\n'
-        'with engines.used_alone(Path(sys.argv[1])) as lock:\n'
-        '    engines.train([ToyCell("waits", 0, Path(sys.argv[2]))], engines.Local(lock), 1)\n'
+        'engines.train([ToyCell("waits", 0, Path(sys.argv[1]))], 1)\n'
     )
-    paths = [str(Path(__file__).parent), *sys.path]
-    ours = subprocess.Popen([sys.executable, '-c', program, str(tmp_path), str(cell.folder), *paths])
+    ours = subprocess.Popen([sys.executable, '-c', program, str(cell.folder), str(Path(__file__).parent), *sys.path])
     pid = int(wait_for(cell.folder / 'pid'))
-    ours.kill()
-    ours.wait()
-    with pytest.raises(ValueError, match='trainings of one still run'), engines.used_alone(tmp_path):
-        pass
-    os.kill(pid, signal.SIGKILL)
-    for _ in range(100):
-        try:
-            with engines.used_alone(tmp_path):
-                return
-        except ValueError:
-            time.sleep(0.1)
-    pytest.fail('the folder stays in use')
+    ours.terminate()
+    assert ours.wait(timeout=30)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    assert not cell.is_done
 
 
 def wait_for(path: Path) -> str:
@@ -165,8 +154,8 @@ def wait_for(path: Path) -> str:
 def test_jobs_of_submitit_train_cells(tmp_path):
     pytest.importorskip('submitit')
     cells = [cell_in(tmp_path, name) for name in ('a', 'fails')]
-    engine = engines.Slurm(tmp_path / 'jobs', dict(timeout_min=2), cluster='local')
-    engines.train(cells, engine, jobs=2, told=lambda text: None)
+    slurm = (tmp_path / 'jobs', dict(timeout_min=2))
+    engines.train(cells, jobs=2, told=lambda text: None, slurm=slurm, cluster='local')
     assert cells[0].is_done and not cells[1].is_done and cells[1].error
 
 
@@ -188,8 +177,7 @@ def test_grid_trains_goes_on_and_compares(tmp_path, tmp_path_factory, monkeypatc
     subprocess.run(lines[0], shell=True, check=True, capture_output=True)
     assert command.main([str(out)]) == 0
     assert '3 of 4 cells done' in capfd.readouterr().out
-    both = json.loads((out / 'report.json').read_text())
-    assert [cell['value'] for cell in both['cells'][TOP1]][::2][0] == first.rows[0].by_seed[0]
+    assert summary.summarise(out).rows[0].by_seed[0] == first.rows[0].by_seed[0]
     with pytest.raises(SystemExit, match='2'):
         command.main([*argv[:2], 'none', *argv[4:]])  # without gab, which has been compared
 
@@ -219,17 +207,16 @@ def folder_of(tmp_path: Path, seeds: int = 5, metrics=(TOP1, TOP5)) -> Path:
     return tmp_path
 
 
-def test_report_has_all_metrics_and_can_be_read_again(tmp_path, capsys):
+def test_report_has_all_metrics_and_scipy_s_intervals(tmp_path, capsys):
     report.write_report(folder_of(tmp_path))
     said = capsys.readouterr().out
     assert 'accuracy/top1 (sd)' in said and 'accuracy/top5 (sd)' in said
-    first, second = report.read_report(tmp_path / 'report.json')
+    first, second = (summary.summarise(tmp_path, metric) for metric in (TOP1, TOP5))
     row = first.compared[0]
     differences = np.array([row.by_seed[seed] - first.reference.by_seed[seed] for seed in range(5)])
     test = stats.ttest_1samp(differences, 0)
     assert np.allclose([row.comparison.low, row.comparison.high], [*test.confidence_interval(0.95)])
     assert row.comparison.verdict.value == 'better' and second.compared[0].comparison.verdict.value == 'worse'
-    assert report.table(first) == report.table(summary.summarise(tmp_path))
     assert len((tmp_path / 'report.csv').read_text().splitlines()) == 1 + 2 * 2 * 5
 
 
