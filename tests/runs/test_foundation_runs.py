@@ -51,7 +51,7 @@ def test_ade20k(name, data, tmp_path, monkeypatch):
         cfg.model.decode_head.update(in_channels=[48] * 4, channels=8)
     else:
         cfg.model.decode_head.in_channels = [48]
-    cfg.model.data_preprocessor.size = (64, 64)
+    cfg.model.data_preprocessor.size = cfg.data_preprocessor.size = (64, 64)
     cfg.model.test_cfg.update(crop_size=(64, 64), stride=(43, 43))
     for split in ('train', 'val', 'test'):
         loader = cfg[f'{split}_dataloader']
