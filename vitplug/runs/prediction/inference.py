@@ -34,6 +34,8 @@ class Inference(ABC):
     """
 
     inferencer: Any
+    #: What the inferencer's `visualize` is given.
+    drawing: Mapping[str, Any]
 
     def __init__(
         self,
@@ -50,9 +52,10 @@ class Inference(ABC):
         [batch] = self.inferencer.preprocess(list(pictures), batch_size=len(pictures))
         return batch if isinstance(batch, Mapping) else batch[1]  # mmdet has the pictures before it
 
-    @abstractmethod
     def draw(self, image: np.ndarray, sample: BaseDataElement) -> np.ndarray:
         """An RGB image ``(height, width, 3)`` with the prediction for it."""
+        [drawn] = self.inferencer.visualize([image], [sample], return_vis=True, **self.drawing)
+        return drawn
 
     def draw_truth(self, image: np.ndarray, sample: BaseDataElement) -> np.ndarray:
         """An RGB image with the annotations of a sample, in pixels of the image."""
@@ -98,6 +101,8 @@ class ClassInference(Inference):
 class MapInference(Inference):
     """Label maps, by mmseg; there are no scores."""
 
+    drawing = dict(opacity=0.6)
+
     def __init__(self, cfg, model, classes, palette, score_thr):
         from mmseg.apis import MMSegInferencer
 
@@ -114,10 +119,6 @@ class MapInference(Inference):
         model.dataset_meta = dict(classes=classes, palette=colours)
         cfg.visualizer = dict(type='SegLocalVisualizer', name='predict', classes=classes, palette=colours)
         self.inferencer = _around(MMSegInferencer, model)(cfg, classes=classes, palette=colours)
-
-    def draw(self, image, sample):
-        [drawn] = self.inferencer.visualize([image], [sample], return_vis=True, opacity=0.6)
-        return drawn
 
     def record(self, sample, name, out):
         """The label map is a PNG of class indices; the record has the shares of the classes."""
@@ -136,13 +137,10 @@ class ObjectInference(Inference):
         from mmdet.apis import DetInferencer
 
         super().__init__(cfg, model, classes, palette, 0.3 if score_thr is None else score_thr)
+        self.drawing = dict(pred_score_thr=self.score_thr)
         model.dataset_meta = dict(classes=classes, palette=list(palette))
         cfg.visualizer = dict(type='DetLocalVisualizer', name='predict', line_width=2)
         self.inferencer = _around(DetInferencer, model)(cfg)
-
-    def draw(self, image, sample):
-        [drawn] = self.inferencer.visualize([image], [sample], return_vis=True, pred_score_thr=self.score_thr)
-        return drawn
 
     def record(self, sample, name, out):
         """All objects, whatever their scores: corners in pixels, and masks as run lengths."""
