@@ -152,15 +152,7 @@ class _Object:
 
 
 def paint_background(shape: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
-    """Paint a dark background: one colour or a gradient, with or without texture.
-
-    Args:
-        shape: Height and width in pixels.
-        rng: Random number generator.
-
-    Returns:
-        RGB image of shape (H, W, 3), float32 0..255.
-    """
+    """A dark background (H, W, 3), float32 RGB 0..255: one colour or a gradient, with or without texture."""
     height, width = shape
     canvas = np.tile(rng.uniform(0, MAX_BACKGROUND, 3).astype(np.float32), (height, width, 1))
     if rng.random() < 0.5:
@@ -177,15 +169,9 @@ def paint_background(shape: tuple[int, int], rng: np.random.Generator) -> np.nda
 
 
 def pick_contrasting_colour(patch: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Pick a random colour that is much brighter than a patch of background.
+    """A random RGB colour, float32 0..255, that is much brighter than a patch of background (H, W, 3).
 
-    Args:
-        patch: Background, RGB 0..255 of shape (H, W, 3).
-        rng: Random number generator.
-
-    Returns:
-        RGB colour of shape (3,), float32 0..255. Its luminance is at least ``MIN_CONTRAST`` above 95 % of the patch;
-        if no drawn colour is that bright, it is white.
+    Its luminance is at least ``MIN_CONTRAST`` above 95 % of the patch; if no drawn colour is that bright, it is white.
     """
     high = np.percentile(patch @ LUMINANCE, 95)
     colours = np.concatenate([rng.uniform(60, 255, (64, 3)), np.full((1, 3), 255)]).astype(np.float32)
@@ -244,23 +230,19 @@ def _lay_out(
     return objects
 
 
-def compose_scene(pool: Pool, spec: SceneSpec, rng: np.random.Generator, label: int | None = None) -> Scene:
-    """Draw one scene.
+def draw_scene(pools: dict[str, Pool], seed: int, layout: str, split: str, index: int) -> Scene:
+    """Draw the image that :func:`make_scenes` writes at a position of a layout and split.
 
-    Args:
-        pool: Scans to draw from.
-        spec: Ranges of canvas, number and size of the objects.
-        rng: Random number generator.
-        label: The class for the whole scene; None draws random classes.
-
-    Returns:
-        The scene, with at least ``spec.objects[0]`` objects. At least ``MIN_VISIBLE_SHARE`` of each object is visible.
+    It depends only on these arguments: larger data sets begin with the images of smaller ones. In the layout
+    ``'imagenet'`` it has one object, of class ``index %`` number of classes.
     """
-    objects: list[_Object] = []
+    rng = np.random.default_rng([seed, STREAMS[layout, split], index])
+    pool, spec = pools[split], SPECS[layout]
+    num_classes, objects = len(pool.ids_by_class), []
     while len(objects) < spec.objects[0]:
         height, width = (int(side) for side in rng.integers(spec.canvas[0], spec.canvas[1] + 1, 2))
         count = rng.integers(spec.objects[0], spec.objects[1] + 1)
-        labels = rng.integers(0, len(pool.ids_by_class), count) if label is None else [label] * count
+        labels = [index % num_classes] if layout == 'imagenet' else rng.integers(0, num_classes, count)
         objects = _lay_out(pool, labels, (height, width), spec, rng)
     background = paint_background((height, width), rng)
     canvas = background.copy()
@@ -273,26 +255,6 @@ def compose_scene(pool: Pool, spec: SceneSpec, rng: np.random.Generator, label: 
         labels=np.array([placed.label for placed in objects]),
         scan_ids=np.array([placed.scan_id for placed in objects]),
     )
-
-
-def draw_scene(pools: dict[str, Pool], seed: int, layout: str, split: str, index: int) -> Scene:
-    """Draw the image that :func:`make_scenes` writes at a position of a layout and split.
-
-    It depends only on these arguments: larger data sets begin with the images of smaller ones.
-
-    Args:
-        pools: The pools of a source for ``seed``.
-        seed: Seed of the data set.
-        layout: ``'imagenet'``, ``'ade'`` or ``'coco'``.
-        split: ``'train'`` or ``'val'``.
-        index: Position of the image, from 0.
-
-    Returns:
-        The scene. In the layout ``'imagenet'`` it has one object, of class ``index %`` number of classes.
-    """
-    rng = np.random.default_rng([seed, STREAMS[layout, split], index])
-    label = index % len(pools[split].ids_by_class) if layout == 'imagenet' else None
-    return compose_scene(pools[split], SPECS[layout], rng, label)
 
 
 # --- files ---
