@@ -81,7 +81,7 @@ def pair_bias(block, hw, heads):
 def attention_oracle(block, x, hw, alpha, before):
     """The branch, the scores handed on, and q, k and v."""
     shape = block.attn.shape
-    q, k, v = (t.transpose(1, 2) for t in block.attn.split_heads(block.attn.qkv(x)))
+    q, k, v = block.attn.split_heads(block.attn.qkv(x))
     scores = q @ k.mT / shape.head_dims**0.5
     if before is not None and alpha is not None:
         scores = alpha * scores + (1 - alpha) * before

@@ -14,7 +14,7 @@ from cases import PREFIX_HOSTS, PREFIX_PLUGS, REFUSED, TOKEN_HOSTS, enlarge_scor
 from mmengine.config import ConfigDict
 from mmengine.model import ExponentialMovingAverage
 
-from vitplug.attention import fused_attention, tuning
+from vitplug.attention import fused_attention
 from vitplug.attention.intermediates import MAPS
 from vitplug.hosting import mark_padding
 
@@ -91,15 +91,6 @@ def test_a_padded_batch(host, plugs, request):
         assert torch.equal(outs[-1], expected[-1]) != heeds
     with fused_attention(False):
         assert_same(model(x), outs)  # marked it still is
-
-
-def test_inference_by_parts_changes_nothing(host, plugs, monkeypatch):
-    model = build(host, plugs)
-    x = images_for(model, 40, 56)
-    expected = tuple(out.detach() for out in model(x))
-    monkeypatch.setattr(tuning, 'PART', 6)
-    with torch.inference_mode():
-        assert_same(model(x), expected)
 
 
 def test_checkpointing_changes_nothing(host, plugs):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
-from vitplug.attention import GlobalLayout, OffsetBias, QueryBias, Site, TokenGrid, attend, fused_attention, tuning
+from vitplug.attention import GlobalLayout, OffsetBias, QueryBias, Site, TokenGrid, attend, fused_attention
 from vitplug.plugs import BlockShape, LayerPlan, PlugSet, ResidualAttention
 from vitplug.plugs.residual_attention.transitions import resize
 
@@ -89,9 +89,8 @@ class Layer(oracles.Layer):
 
 @st.composite
 def chains(draw):
-    """Blocks on a few grids, so that some follow one on the same; by tiles or not, with and without biases."""
+    """Blocks on a few grids, so that some follow one on the same; with and without biases."""
     generator = torch.Generator().manual_seed(draw(st.integers(0, 99)))
-    tuning.TILE, tuning.TILES_FROM = draw(st.integers(1, 60)), draw(st.sampled_from([0, 512]))
     prefix, side = draw(st.integers(0, 1)), st.integers(1, 5)
     grids = [GlobalLayout(draw(side), draw(side), prefix) for _ in range(2)]
     grids = st.sampled_from(grids)

@@ -1,6 +1,6 @@
 """Queries and keys on grids of their own: every form of attention, and the plugs in it, against the equations."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 
 import attention_oracle as oracles
@@ -25,6 +25,7 @@ from vitplug.attention import (
     fused_attention,
     tuning,
 )
+from vitplug.compat import replace
 from vitplug.plugs import BlockShape, LayerPlan, LayerPlugs, Plug, PlugSet, Refiner, ResidualAttention
 
 SCALE = 0.7
@@ -129,23 +130,17 @@ def problems(draw, num_layers=1, kinds=KINDS, more_values=st.just(0), dims=st.in
     def mostly(*shape):
         return torch.rand(shape, generator=generator) < 0.7
 
-    # Half of them have all that tiles need. Of the others, thresholds are reached by every attention or by none.
-    by_tiles = draw(st.booleans())
-    tuning.TILE, tuning.BIAS_OF_CALL, tuning.TILE_ELSEWHERE = (draw(st.integers(1, 60)) for _ in range(3))
-    tuning.TILES_FROM, tuning.TILES_TO_SAVE_FROM = (
-        0 if by_tiles else draw(st.sampled_from([0, 512])) for _ in range(2)
-    )
     layout, keys = draw(layouts())
     tokens, key_tokens = tokens_of_windows(layout), tokens_of_windows(keys or layout)
     (windows, nq), nk = tokens.shape, key_tokens.shape[1]
     images, heads, dims = draw(st.integers(1, 2)), draw(st.integers(1, 2)), draw(dims)
     mask = None
-    if not by_tiles and draw(st.booleans()):
+    if draw(st.booleans()):
         lets_see = mostly(draw(st.sampled_from([1, images])), draw(st.sampled_from([1, windows])), nq, nk)
         # Every query sees one key at least.
         lets_see[..., 0] = True
         mask = torch.where(lets_see, 0.0, -100.0).double()
-    padding = draw(st.sampled_from([None, 'seen'] if by_tiles else [None, 'seen', 'hidden']))
+    padding = draw(st.sampled_from([None, 'seen', 'hidden']))
     valid = mostly(images, tokens.numel()) | (padding is None)
     valid[:, tokens[:, 0]] = True
     valid_keys = valid[:, tokens]
@@ -161,7 +156,7 @@ def problems(draw, num_layers=1, kinds=KINDS, more_values=st.just(0), dims=st.in
     made = [
         _layer(draw, leaf, (images, windows, heads), dims, site, chosen, draw(more_values)) for _ in range(num_layers)
     ]
-    fused, device = by_tiles or draw(st.booleans()), 'cpu' if by_tiles else draw(st.sampled_from(['cpu', 'cuda']))
+    fused, device = draw(st.booleans()), draw(st.sampled_from(['cpu', 'cuda']))
     site = site.in_windows(torch.device('cpu'))
     return Problem(made, site, valid[:, tokens], valid_keys, fused, device)
 
@@ -192,7 +187,7 @@ def _layer(draw, leaf, lead, dims, site, kinds, more_values):
 
 @given(problems(more_values=st.integers(0, 1)))
 def test_attention_is_its_equation(problem):
-    """In the plain form, fused, by tiles, for a CPU and for a GPU; heads without queries attend uniformly."""
+    """In the plain form and fused, for a CPU and for a GPU; heads without queries attend uniformly."""
     (layer,) = problem.layers
     heads = layer.q.shape[2]
     uniform = problem.counts / problem.counts.sum(-1, keepdim=True)
@@ -266,7 +261,7 @@ def blended(layers: list[Layer], alpha: Tensor, bias_mode: str) -> list[Tensor]:
 @given(problem=problems(num_layers=3), low_memory=st.booleans())
 @settings(max_examples=40)
 def test_residual_attention_is_its_equation(bias_mode, problem, low_memory):
-    """Scores handed on, by tiles or not, and written out as a sum."""
+    """Scores handed on, and written out as a sum."""
     network, plugs = build(ResidualAttention(alpha=0.3, bias_mode=bias_mode, low_memory=low_memory), problem)
     (alpha,) = network.parameters()
     expected = [
@@ -310,7 +305,7 @@ def maps_of(problem: Problem) -> Tensor:
 @given(problem=problems(dims=st.sampled_from([2, 4])), seed=st.integers(0, 9))
 @settings(max_examples=25)
 def test_refiner_is_its_equation(case, problem, seed):
-    """Convolved maps, by tiles or not, and convolved values."""
+    """Convolved maps, and convolved values."""
     (layer,), settings = problem.layers, REFINERS[case]
     _, (plugs,) = build(Refiner(**settings), problem)
     (module,) = plugs.at('map')

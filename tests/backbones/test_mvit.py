@@ -200,7 +200,7 @@ def test_padding_of_windows_changes_nothing(size, monkeypatch):
             assert_close(got, expected, rtol=1e-10, atol=1e-10)
 
 
-# --- many tokens ---
+# --- windows ---
 
 
 def test_windows_are_those_of_the_official_detector():

@@ -289,7 +289,7 @@ def enlarge_scores(attention: nn.Module, largest: float) -> None:
     projection = attention.qkv if hasattr(attention, 'qkv') else attention.q
     tokens = torch.randn(64, projection.in_features)
     if hasattr(attention, 'qkv'):
-        q, k, _ = attention.split_heads(attention.qkv(tokens))
+        q, k = (t[0].transpose(0, 1) for t in attention.split_heads(attention.qkv(tokens[None]))[:2])
         rows = [attention.qkv.weight[: 2 * attention.shape.map_heads * dims]]
     else:
         of_keys = slice(attention.shape.map_heads * dims)

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from vitplug.attention import GlobalLayout, LayerRecord, Site, WindowLayout, fused_attention
+from vitplug.compat import replace
 from vitplug.plugs import BlockShape, BroadAttention, LayerPlan, PlugSet
 
 # --- the equations ---
@@ -88,7 +88,8 @@ def run_plug(plug, plans, sites, x, tapped, record=None):
     network, layers = PlugSet([plug], len(plans)).build(plans)
     carry = network.start()
     for site, layer, qkv in zip(sites, layers, tapped, strict=True):
-        carry = layer.tap(*qkv, site, carry)
+        for module in layer.at('tap'):
+            carry = module(*qkv, site, carry)
     return network.finish(x, Site(plans[-1].site.layout), carry, record)
 
 

@@ -1,6 +1,5 @@
 """Context Broadcasting against its equations, token by token."""
 
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from vitplug.attention import GlobalLayout, Site, WindowLayout, attend
+from vitplug.compat import replace
 from vitplug.plugs import LayerPlugs
 from vitplug.plugs.context_broadcast import Broadcast, Excitation, ScaledBroadcast, first_token, token_mean
 

@@ -101,7 +101,7 @@ def value_residual_oracle(model, image, layers):
     x, hw = model.embed(image)
     first = None
     for index, block in enumerate(model.layers):
-        q, k, v = (t.transpose(1, 2) for t in block.attn.split_heads(block.attn.qkv(block.ln1(x))))
+        q, k, v = block.attn.split_heads(block.attn.qkv(block.ln1(x)))
         if index in layers:
             first = v if first is None else first
             v = torch.stack([first, v]).mean(0)
@@ -133,7 +133,7 @@ def test_value_residual_follows_the_tokens_through_shifted_windows():
     second = model.stages[0].blocks[1]
     _, found = model.forward_intermediates(x, 'block', layers=[0])
     qkv = second.attn.w_msa.split_heads(second.attn.w_msa.qkv(second.norm1(found['block'][0])))
-    assert_close(tokens[1], (tokens[0] + qkv[2].flatten(2)) / 2)
+    assert_close(tokens[1], (tokens[0] + qkv[2].transpose(1, 2).flatten(2)) / 2)
 
 
 # --- registers ---

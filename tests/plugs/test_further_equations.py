@@ -19,7 +19,7 @@ from timm.layers.pos_embed_sincos import (
 )
 from torch.testing import assert_close
 
-from vitplug.attention import GlobalLayout, Site, fused_attention, tuning
+from vitplug.attention import GlobalLayout, Site, fused_attention
 from vitplug.hosting import SelfAttention
 from vitplug.plugs import (
     AttentionScale,
@@ -99,12 +99,9 @@ def test_sink(host, start, learnable):
     assert b.model.plug_summary.endswith('attention: fused')
 
 
-@pytest.mark.parametrize(
-    ('beside', 'tiles_from', 'widths'), [('', 4, (9, 9, None)), ('', 512, None), ('+gab', 4, None)]
-)
-def test_gradients_of_a_learned_sink_without_maps(beside, tiles_from, widths, monkeypatch):
-    """Fused and plain are twins; alone and with many tokens, the logit is a channel of the keys and one call serves."""
-    monkeypatch.setattr(tuning, 'TILES_FROM', tiles_from)
+@pytest.mark.parametrize('beside', ['', '+gab'])
+def test_gradients_of_a_learned_sink(beside, monkeypatch):
+    """Fused and plain are twins; alone, the logit is a channel of the keys and one call serves."""
     model = randomize(vit(plugs='sink' + beside)).double()
     x, calls = images(32, 40), []
     leaves = [*model.parameters()]
@@ -116,7 +113,7 @@ def test_gradients_of_a_learned_sink_without_maps(beside, tiles_from, widths, mo
 
     monkeypatch.setattr(torch.nn.functional, 'scaled_dot_product_attention', counted)
     got = gradients(model(x), leaves)
-    assert calls == [widths] * 4 if widths else (9, 9, None) not in calls
+    assert calls == ([] if beside else [(16, 16, None)] * 4)  # a CPU forms maps where a bias is trained
     with fused_attention(False):
         expected = gradients(model(x), leaves)
     assert_close(got, expected)
@@ -127,8 +124,8 @@ def own_q_and_k(branch):
     inner, block = branch.attention, branch.block
     norm = block.ln1 if hasattr(block, 'ln1') else block.norm1
     tokens = norm(branch.found['block'][0])
-    q, k, _ = inner.split_heads(inner.project(tokens, branch.site.layout))
-    return q.transpose(2, 3), k.transpose(2, 3)
+    q, k, _ = inner.to_heads(tokens, branch.site)
+    return tuple(t.unflatten(0, (-1, branch.site.num_windows)) for t in (q, k))
 
 
 @pytest.mark.parametrize('diagonal', [False, True])
@@ -347,7 +344,7 @@ def rotated_by_timm(model, embed, half):
     x = images(32, 40)
     tokens, _ = model.embed(x)
     block = model.layers[0]
-    q, k, _ = (t.transpose(1, 2) for t in block.attn.split_heads(block.attn.qkv(block.ln1(tokens))))
+    q, k, _ = block.attn.split_heads(block.attn.qkv(block.ln1(tokens)))
     rotated = [
         torch.cat((t[:, :, :1], apply_rot_embed_cat(t[:, :, 1:], embed.to(t.dtype), half=half)), 2) for t in (q, k)
     ]

@@ -67,8 +67,8 @@ def test_gaussian_is_its_equation(site, heads, seed):
 
 def test_relative_sigma_grows_with_the_grid():
     module = Gaussian(1, 2.0, 5.0, (7, 7))
-    small, large = table(module, 7, 7), table(module, 14, 21)
-    assert_close(large[0, 13::2, 20::3], small[0, 6:, 6:])
+    small, large = (module(Site(GlobalLayout(*hw))).expand()[0, 0].view(hw) for hw in ((7, 7), (14, 21)))
+    assert_close(large[::2, ::3], small)
 
 
 def test_relative_sigma_is_that_of_the_finer_grid():
@@ -84,9 +84,36 @@ def test_gaussian_survives_a_vanishing_sigma():
     module = Gaussian(1, 2.0, 5.0, None)
     with torch.no_grad():
         module.gab_sigma.zero_()
-    values = table(module, 3, 3)
+    values = module(Site(GlobalLayout(3, 3))).expand()
     values.sum().backward()
     assert values.isfinite().all() and all(p.grad.isfinite().all() for p in module.parameters())
+
+
+def test_gaussian_is_differentiable_twice_and_made_for_many_blocks_at_once():
+    """Blocks on one grid get theirs from one closed form, in the values and gradients of each by itself."""
+    site, modules = Site(GlobalLayout(2, 3, 1)), [Gaussian(2, 1.0 + i, 0.8 + i, None).double() for i in range(3)]
+    together, alone = modules[0].together(modules, site), [module(site) for module in modules]
+    parameters = [p for module in modules for p in module.parameters()]
+    for biases in (together, alone):
+        loss = sum(bias.expand().square().sum() for bias in biases)
+        biases.append(torch.autograd.grad(loss, parameters))
+    assert_close([bias.expand() for bias in together[:3]], [bias.expand() for bias in alone[:3]])
+    assert_close(together[3], alone[3])
+    names = [name for name, _ in modules[0].named_parameters()]
+    values = [p.detach().requires_grad_() for p in modules[0].parameters()]
+
+    def bias(*values):
+        return torch.func.functional_call(modules[0], dict(zip(names, values, strict=True)), (site,)).expand()
+
+    assert torch.autograd.gradgradcheck(bias, values)
+
+
+@pytest.mark.parametrize('change', [lambda m: m.register_forward_hook(lambda *_: None), lambda m: m.folded()])
+def test_a_gaussian_with_hooks_or_without_parameters_is_asked_by_itself(change):
+    module = Gaussian(1, 2.0, 5.0, None)
+    changed = change(module)
+    modules = [changed if isinstance(changed, Gaussian) else module]
+    assert modules[0].together(modules, Site(GlobalLayout(2, 2))) is None
 
 
 @given(site=sites_of_one_grid, heads=st.integers(1, 3))

@@ -15,12 +15,10 @@ from cases import PLUGS, VIT_ARCH, images, mvit, randomize, vit
 from refiner_oracle import bottleneck, refined, weighed
 from torch.testing import assert_close
 
-from vitplug.attention import GlobalLayout, Site, tuning
+from vitplug.attention import GlobalLayout, Site
 from vitplug.plugs import Refiner
-from vitplug.plugs.refiner import linear as linear_form
 from vitplug.plugs.refiner.bottleneck import BottleneckRefine
 from vitplug.plugs.refiner.linear import LinearRefine
-from vitplug.plugs.refiner.tiles import attend_to_convolved
 
 MBCONV = dict(mode='mbconv', init='default')
 OFFICIAL = dict(type='Refiner', scheme='official', share=1, **MBCONV)
@@ -36,20 +34,6 @@ def probabilities(*shape):
 
 def norms(module):
     return [m for m in module.modules() if isinstance(m, torch.nn.BatchNorm2d)]
-
-
-@pytest.mark.parametrize('arguments', [{}, dict(expansion=0), dict(constraint='rowcol')], ids=str)
-@pytest.mark.parametrize('batch', [1, 2])
-@torch.no_grad()
-def test_inference_by_images_is_that_by_batches(arguments, batch, monkeypatch):
-    model, x = randomize(vit(plugs=[dict(type='Refiner', **arguments)])).double().eval(), images(40, 56, batch)
-    ran = []
-    monkeypatch.setattr(linear_form, 'attend_to_convolved', lambda *args: ran.append(1) or attend_to_convolved(*args))
-    expected = model(x)
-    assert not ran
-    monkeypatch.setattr(tuning, 'MAPS_BY_IMAGE_FROM', 1)
-    assert_close(model(x), expected)
-    assert bool(ran) == (batch > 1)
 
 
 # --- bottleneck ---

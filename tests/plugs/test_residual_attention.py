@@ -213,4 +213,4 @@ def test_sums_of_scores_need_equal_grids():
     """Scores are written out as a sum from many tokens on where all blocks have the same grids, and only there."""
     grid, coarse = GlobalLayout(50, 50), GlobalLayout(25, 25)
     for sites, written_out in (((Site(grid, coarse),) * 2, True), ((Site(grid, coarse), Site(grid)), False)):
-        assert layers_on(*sites)[1].widens(sites[1]) == written_out
+        assert layers_on(*sites)[1].bind().widens(sites[1]) == written_out

@@ -31,7 +31,7 @@ def block_of(model, image):
     """The tokens that enter the first block, its q, k and v, and their scale."""
     tokens, _ = model.embed(image)
     block = model.layers[0]
-    q, k, v = (t.transpose(1, 2) for t in block.attn.split_heads(block.attn.qkv(block.ln1(tokens))))
+    q, k, v = block.attn.split_heads(block.attn.qkv(block.ln1(tokens)))
     return block, q, k, v
 
 
@@ -196,8 +196,8 @@ def test_heads_of_a_bias():
 
 
 def test_extra_keys_of_one_head_bias_meet_biases_of_all():
-    q, k, v = torch.randn(3, 2, 1, 4, 7, 5, dtype=torch.float64)
+    q, k, v = torch.randn(3, 2, 4, 7, 5, dtype=torch.float64)
     bias, own = torch.randn(4, 7, 7, dtype=torch.float64), torch.randn(1, 2, dtype=torch.float64)
     extra = ExtraKeys(torch.randn(1, 1, 4, 2, 5).double(), torch.randn(1, 1, 4, 2, 5).double(), own)
-    found = Attention(q, k, v, 1.0, (DenseBias(bias),)).with_extra(extra).expand_bias()
-    assert torch.equal(found[0, 0], torch.cat((bias, own.expand(4, 2)[:, None].expand(4, 7, 2)), -1))
+    found = Attention(q, k, v, 1.0, biases=(DenseBias(bias),)).with_extra(extra).expand_bias()
+    assert torch.equal(found, torch.cat((bias, own.expand(4, 2)[:, None].expand(4, 7, 2)), -1))

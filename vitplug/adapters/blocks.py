@@ -113,7 +113,7 @@ class PluggedBlock(Plugged):
             x_BND = self._add(block.msa, 'msa', x_BND, normed, branch, site, record)
         mlp, normed = find(self, block.mlp), block.ffn.before(self, x_BND)
         halves = partial(mlp_map.hidden, mlp), partial(mlp_map.out, mlp)
-        branch = feed_forward(*halves, normed, self, self.plugs, site)
+        branch = feed_forward(*halves, normed, self.plugs, site)
         return self._add(block.ffn, 'mlp', x_BND, normed, branch, site, record), carry
 
     def _add(self, around: Branch, name: str, x_BND, normed, branch, site: Site, record: LayerRecord | None) -> Tensor:

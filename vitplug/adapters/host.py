@@ -141,7 +141,7 @@ class AdaptedModel(PluggedModel):
         elif added is not None:
             added = added if step.on_prefix is None else step.on_prefix(added)
             x_BND = torch.cat((x_BND[:, :own], added, x_BND[:, own:]), dim=1)
-        site = _with_mask(self._site(self.layout, index, TokenMap(hw)), extras)
+        site = _with_mask(self.site(self.layout, index, TokenMap(hw)), extras)
         x_BND, carry = self.run_block(_Bound(block, extras), x_BND, site, carry, walk.recorder)
         if index == len(self.plugged_blocks()) - 1:
             x_BND = self._finish(x_BND, site, carry, walk)

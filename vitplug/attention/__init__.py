@@ -2,8 +2,8 @@
 
 from .bias import DenseBias, OffsetBias, PairBias, QueryBias
 from .carry import Carry, carrying
-from .core import attend, fused_attention, uniform_maps
-from .fused import fused
+from .core import attend, attend_windows, fused_attention, uniform_maps
+from .forms import fused
 from .grids import GridPair, TokenGrid
 from .inputs import Attention, ExtraKeys
 from .intermediates import LayerRecord, Recorder
@@ -27,6 +27,7 @@ __all__ = [
     'TokenGrid',
     'WindowLayout',
     'attend',
+    'attend_windows',
     'carrying',
     'fused',
     'fused_attention',

@@ -1,7 +1,7 @@
 """Position biases: terms of the score that depend on where query and key lie.
 
 A bias is an object, not a tensor of all pairs. Each kind can be expanded to all pairs, scaled and added to its own
-kind; beyond that, a bias by offset is cut into rows for tiles, and a bias by query is folded into wider q and k.
+kind; beyond that, a bias by query can be folded into wider q and k.
 """
 
 from collections.abc import Iterable
@@ -22,8 +22,12 @@ Bias = TypeVar('Bias', bound='PairBias')
 class PairBias(Protocol):
     """A position bias of one window's pairs of query and key."""
 
-    def expand(self) -> Tensor:
-        """The bias of all pairs, ``(B or 1, W or 1, H or 1, Nq, Nk)``; leading axes of size 1 may be missing."""
+    def expand(self, step: int = 1) -> Tensor:
+        """The bias of all pairs, ``(B or 1, W or 1, H or 1, Nq, Nk)``; leading axes of size 1 may be missing.
+
+        Args:
+            step: Nk is rounded up to a multiple of it; values of keys that do not exist mean nothing.
+        """
 
     def scaled(self: Bias, factor: Tensor | float) -> Bias:
         """The bias times a factor."""
@@ -40,8 +44,8 @@ class OffsetBias:
     """A bias that depends on the offset alone, query minus key.
 
     Args:
-        table: ``(H or 1, qh + kh - 1, qw + kw - 1)``, see :class:`~vitplug.attention.grids.GridPair`. Pairs with a
-            prefix token have no bias.
+        table: ``(H or 1, qh + kh - 1, qw + kw - 1)``, see :class:`~vitplug.attention.grids.GridPair`, or its rows one
+            after the other. Pairs with a prefix token have no bias.
         pairs: The grids.
     """
 
@@ -52,15 +56,13 @@ class OffsetBias:
         """``(H or 1, Nq, Nk)``, see :meth:`~vitplug.attention.grids.GridPair.expand`."""
         return self.pairs.expand(self.table, step)
 
-    def row_table(self) -> Tensor:
-        """The table that bias rows are cut from (:meth:`~vitplug.attention.grids.GridPair.to_row_table`)."""
-        return self.pairs.to_row_table(self.table)
-
     def scaled(self, factor: Tensor | float) -> 'OffsetBias':
         return replace(self, table=factor * self.table)
 
     def plus(self, other: 'OffsetBias') -> 'OffsetBias':
-        return replace(self, table=self.table + other.table)
+        tables = self.table, other.table
+        alike = tables if tables[0].ndim == tables[1].ndim else [table.flatten(1) for table in tables]
+        return replace(self, table=alike[0] + alike[1])
 
     def heads(self, chosen: slice) -> 'OffsetBias':
         return replace(self, table=self.table[chosen] if len(self.table) > 1 else self.table)
@@ -84,11 +86,11 @@ class QueryBias:
     columns: Tensor
     pairs: GridPair
 
-    def expand(self) -> Tensor:
+    def expand(self, step: int = 1) -> Tensor:
         """``(B, W, H, Nq, Nk)``."""
         pairs = (self.rows.unsqueeze(-1) + self.columns.unsqueeze(-2)).flatten(-2)
-        prefixes = (self.pairs.keys.num_prefix, 0, self.pairs.queries.num_prefix, 0)
-        return F.pad(pairs, prefixes) if any(prefixes) else pairs
+        sides = (self.pairs.keys.num_prefix, -self.pairs.keys.num_tokens % step, self.pairs.queries.num_prefix, 0)
+        return F.pad(pairs, sides) if any(sides) else pairs
 
     def scaled(self, factor: Tensor | float) -> 'QueryBias':
         return replace(self, rows=factor * self.rows, columns=factor * self.columns)
@@ -117,23 +119,30 @@ class DenseBias:
     """A separate value for every pair, prefix tokens included: tables with entries for the class token, biases of text.
 
     Args:
-        values: ``(B or 1, W or 1, H or 1, Nq, Nk)``.
+        values: ``(B or 1, W or 1, H or 1, Nq, Nk or more)``; leading axes of size 1 may be missing.
+        num_keys: ``Nk``, where columns after it belong to no key; None where there are none.
     """
 
     values: Tensor
+    num_keys: int | None = None
 
-    def expand(self) -> Tensor:
-        return self.values
+    def expand(self, step: int = 1) -> Tensor:
+        present = self.values.shape[-1]
+        num_keys = present if self.num_keys is None else self.num_keys
+        surplus = num_keys + -num_keys % step - present
+        if surplus < 0:
+            return self.values[..., :surplus]
+        return F.pad(self.values, (0, surplus)) if surplus else self.values
 
     def scaled(self, factor: Tensor | float) -> 'DenseBias':
-        return DenseBias(factor * self.values)
+        return replace(self, values=factor * self.values)
 
     def plus(self, other: 'DenseBias') -> 'DenseBias':
-        return DenseBias(self.values + other.values)
+        return DenseBias(self.expand() + other.expand())
 
     def heads(self, chosen: slice) -> 'DenseBias':
         has_heads = self.values.ndim > 2 and self.values.shape[-3] > 1
-        return DenseBias(self.values[..., chosen, :, :]) if has_heads else self
+        return replace(self, values=self.values[..., chosen, :, :]) if has_heads else self
 
 
 def merged(biases: Iterable[PairBias]) -> tuple[PairBias, ...]:
@@ -145,9 +154,9 @@ def merged(biases: Iterable[PairBias]) -> tuple[PairBias, ...]:
     return tuple(by_kind.values())
 
 
-def expand_all(biases: Iterable[PairBias]) -> Tensor | None:
-    """The sum of biases over all pairs, ``(..., H or 1, Nq, Nk)``; None where there is none."""
+def expand_all(biases: Iterable[PairBias], step: int = 1) -> Tensor | None:
+    """The sum of biases over all pairs, ``(..., H or 1, Nq, Nk rounded up)``; None where there is none."""
     total = None
     for bias in biases:
-        total = bias.expand() if total is None else total + bias.expand()
+        total = bias.expand(step) if total is None else total + bias.expand(step)
     return total

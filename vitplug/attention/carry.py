@@ -15,3 +15,17 @@ Carry = Mapping[str, Any]
 def carrying(carry: Carry, key: str, value: Any) -> Carry:
     """Returns a new carry that holds ``value`` under ``key`` besides everything ``carry`` holds."""
     return {**carry, key: value}
+
+
+def taken(socket: str, returned: tuple, parts: int) -> tuple:
+    """What a module of a socket returns. A lone tensor would be taken apart along its batch.
+
+    Raises:
+        TypeError: If it is no tuple of so many parts.
+    """
+    if not isinstance(returned, tuple) or len(returned) != parts:
+        what = f'a tuple of {len(returned)}' if isinstance(returned, tuple) else f'a {type(returned).__name__}'
+        raise TypeError(
+            f'a module of the socket {socket!r} returns {what}: must be a tuple of {parts}, with the carry as the last'
+        )
+    return returned

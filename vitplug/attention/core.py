@@ -2,31 +2,32 @@
 
 Shape suffixes used in this package::
 
-    B  images in the batch      W  windows of one image (1 for global attention)
+    B  images in the batch      W  windows of one image (1 for global attention)      G  B * W
     H  heads                    N  tokens that attend to each other (of one window); Nq queries, Nk keys
     d  width of one head        D  width of a token, H * d
 
-Every host passes q as ``(B, W, H, Nq, d)``, k and v as ``(B, W, H, Nk, d)``, so that no plug needs to know whether
-attention is global or windowed.
+Modules of plugs see images and windows apart, ``(B, W, H, N, d)``, so that none needs to know whether attention is
+global or windowed.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .bias import PairBias
-from .carry import Carry
-from .flex import refuse_maps
-from .fused import fused
-from .inputs import Attention, scores_of
+from .bias import PairBias, merged
+from .carry import Carry, taken
+from .forms import call, fused
+from .inputs import Attention, ExtraKeys, scores_of
 from .intermediates import LayerRecord
-from .precision import at_least_float32, without_autocast
+from .precision import at_least_float32, softmax, without_autocast
 from .site import Site
-from .sockets import FastForm, LayerSockets
+
+#: Where the carry holds biases that were made for all blocks at once: block index -> one for each module, or None.
+BIASES = 'biases'
 
 _fused_enabled = True
 
@@ -47,17 +48,33 @@ def fused_attention(enabled: bool) -> Iterator[None]:
 
 
 def attend(
-    q_BWHNd: Tensor,
-    k_BWHNd: Tensor,
-    v_BWHNd: Tensor,
+    q_BWHNd: Tensor, k_BWHNd: Tensor, v_BWHNd: Tensor, *, site: Site, carry: Carry, **settings: Any
+) -> tuple[Tensor, Carry]:
+    """:func:`attend_windows` with images and windows apart: q ``(B, W, H, Nq, d)``, k and v ``(B, W, H, Nk, d)``.
+
+    Returns:
+        The output ``(B, W, H, Nq, d)`` and the carry for the next layer.
+    """
+    apart = q_BWHNd, k_BWHNd, v_BWHNd
+    q, k, v = (t.flatten(0, 1) for t in apart)
+    out, carry = attend_windows(q, k, v, windows=q_BWHNd.shape[1], site=site, carry=carry, apart=apart, **settings)
+    return out.unflatten(0, q_BWHNd.shape[:2]), carry
+
+
+def attend_windows(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
     *,
     scale: float,
+    windows: int,
     site: Site,
-    plugs: LayerSockets,
+    plugs: Any,
     carry: Carry,
     biases: tuple[PairBias, ...] = (),
     dropout_p: float = 0.0,
     record: LayerRecord | None = None,
+    apart: tuple[Tensor, Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Carry]:
     """Multi-head attention with the sockets of one layer, in this order::
 
@@ -76,126 +93,136 @@ def attend(
     ``scale * q @ k^T + biases`` equals the logits.
 
     Args:
-        q_BWHNd: Queries ``(B, W, H, Nq, d)``. Without any head, the map socket supplies the maps.
-        k_BWHNd: Keys ``(B, W, H, Nk, d)``.
-        v_BWHNd: Values ``(B, W, H or more, Nk, d)``. Heads beyond those of q attend uniformly.
+        q: Queries ``(G, H, Nq, d)``. Without any head, the map socket supplies the maps.
+        k: Keys ``(G, H, Nk, d)``.
+        v: Values ``(G, H or more, Nk, d)``. Heads beyond those of q attend uniformly.
         scale: Factor of the dot products.
+        windows: Windows of one image, ``W``.
         site: Where the tokens are, with the mask of the windows and the valid keys
             (:meth:`~vitplug.attention.site.Site.in_windows`). Softmax attention sees padded keys unless
             ``attends_padding`` is False.
-        plugs: The layer's plugs, :class:`~vitplug.plugs.LayerPlugs`.
+        plugs: The layer's plugs, :class:`~vitplug.plugs.LayerPlugs` or :class:`~vitplug.plugs.sockets.Sockets`.
         carry: Tensors that earlier layers handed on.
         biases: The host's own position biases.
         dropout_p: Drop rate of the probabilities, 0 outside training.
         record: Takes the intermediates that were asked for.
+        apart: q, k and v with images and windows apart, if the caller has them.
 
     Returns:
-        The output ``(B, W, H, Nq, d)`` and the carry for the next layer.
+        The output ``(G, H, Nq, d)`` and the carry for the next layer.
     """
-    q_BWHNd, k_BWHNd, v_BWHNd, carry = plugs.change_qkv(q_BWHNd, k_BWHNd, v_BWHNd, site, carry)
-    carry = plugs.tap(q_BWHNd, k_BWHNd, v_BWHNd, site, carry)
-    heads = q_BWHNd.shape[2]
-    own_v, uniform_v = v_BWHNd[:, :, :heads], v_BWHNd[:, :, heads:]
-    biases = plugs.add_bias(biases, site)
-    attention = Attention(q_BWHNd, k_BWHNd, own_v, scale, biases, site.softmax_mask(), dropout_p)
-    extra = plugs.extra_keys(q_BWHNd, site)
-    for keys in extra:
-        attention = attention.with_extra(keys)
+    plugs = plugs.bind()
+    if plugs.qkv or plugs.tap or record is not None:
+        q, k, v = (t.unflatten(0, (-1, windows)) for t in (q, k, v)) if apart is None else apart
+        q, k, v, carry = _before_scores(q, k, v, site, plugs, carry, record)
+    if plugs.bias:
+        biases = (*biases, *plug_biases(site, plugs, carry))
+    heads = q.shape[1]
+    own = v if v.shape[1] == heads else v[:, :heads]
+    a = Attention(q, k, own, scale, windows, biases, site.call_mask(), dropout_p)
+    if record is None and _fused_enabled and not plugs.sees_pairs:
+        out = fused(a)
+    else:
+        out, heads, carry = _by_sockets(a, v, site, plugs, carry, record)
+    if heads < v.shape[1]:
+        rest = uniform_attention(a.by_window(v[:, heads:]), site).flatten(0, 1)
+        out = torch.cat((out, rest), dim=1)
+    return out, carry
+
+
+def _before_scores(
+    q: Tensor, k: Tensor, v: Tensor, site: Site, plugs: Any, carry: Carry, record: LayerRecord | None
+) -> tuple[Tensor, Tensor, Tensor, Carry]:
+    """The sockets ``qkv`` and ``tap``; what is recorded lies on the way to the output."""
+    for module in plugs.qkv:
+        q, k, v, carry = taken('qkv', module(q, k, v, site, carry), 4)
+    for module in plugs.tap:
+        carry = module(q, k, v, site, carry)
     if record is not None:
         # A block that reuses the maps of an earlier one has no q and k, and so no scores.
-        record.add(v=v_BWHNd, **(dict(q=q_BWHNd, k=k_BWHNd) if heads else {}))
-    chosen = _choose(attention, site, plugs, carry)
-    if chosen.form is None or (record is not None and record.wants_maps):
-        # Maps recorded beside a fast form are those without dropout: its random draw stays inside it.
-        drop = dropout_p if chosen.form is None else 0.0
-        kept = None if record is None else _MapRecord(record, attention, k_BWHNd.shape[-2])
-        maps, next_carry = _maps(chosen, site, plugs, drop, kept)
-    if chosen.form is not None:
-        out_BWHNd, next_carry = chosen.form(chosen.inputs, chosen.carry)
-    elif extra:
-        out_BWHNd = maps.to(v_BWHNd.dtype) @ attention.v
-    else:
-        out_BWHNd, uniform_v = plugs.weigh(maps.to(v_BWHNd.dtype), v_BWHNd)
-    if uniform_v.shape[2]:
-        out_BWHNd = torch.cat((out_BWHNd, uniform_attention(uniform_v, site)), dim=2)
-    return out_BWHNd, next_carry
+        record.add(v=v, **(dict(q=q, k=k) if q.shape[2] else {}))
+    return q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), carry
 
 
-@dataclass(frozen=True)
-class _Chosen:
-    """How one attention is computed.
-
-    Args:
-        form: The fast form; None where maps are formed.
-        inputs: What the fast form takes.
-        attention: What maps are formed of: the attention itself, or with wider q and k.
-        adds_up: Whether the logits are scores plus bias.
-        carry: What the form takes.
-    """
-
-    form: FastForm | None
-    inputs: Attention
-    attention: Attention
-    adds_up: bool
-    carry: Carry
+def plug_biases(site: Site, plugs: Any, carry: Carry) -> list[PairBias]:
+    """The position biases of the bias socket, of which some may have been made for all blocks at once."""
+    given = carry[BIASES].get(site.index) if BIASES in carry else None
+    if given is None:
+        return [module(site) for module in plugs.bias]
+    return [module(site) if one is None else one for module, one in zip(plugs.bias, given, strict=True)]
 
 
-def _choose(attention: Attention, site: Site, plugs: LayerSockets, carry: Carry) -> _Chosen:
-    """The form of one attention: wider q and k where a plug prefers them, and the fast form if there is one."""
+def _by_sockets(
+    a: Attention, v: Tensor, site: Site, plugs: Any, carry: Carry, record: LayerRecord | None
+) -> tuple[Tensor, int, Carry]:
+    """The output ``(G, H, Nq, d)`` of some value heads, how many they are, and the carry."""
+    bare, num_keys = a, a.num_keys
+    for module in plugs.extra_keys:
+        a = a.with_extra(ExtraKeys(*taken('extra_keys', module(bare.by_window(bare.q), site), 3)))
+    wide, form = a, None
     widens = _fused_enabled and plugs.widens(site)
-    adds_up = widens or plugs.keeps_scores
     if widens:
-        attention, carry = plugs.widen(attention, carry)
-    inputs = attention.folded(widen=False) if _fused_enabled and adds_up else attention
-    form = plugs.fast_form(inputs, site, widens) if _fused_enabled else None
-    if form is None and _fused_enabled:
-        refuse_maps(inputs)
-    return _Chosen(form, inputs, attention, adds_up, carry)
+        wide, carry = plugs.scores[0].widen(a._replace(biases=merged(a.biases)), carry)
+    if _fused_enabled:
+        form = plugs.fast_form(wide, site, widens) if plugs.pairs[widens:] else _fused
+    if form is None or (record is not None and record.wants_maps):
+        # Maps recorded beside a fast form are those without dropout: its random draw stays inside it.
+        drop = a.dropout_p if form is None else 0.0
+        kept = None if record is None else _MapRecord(record, a, num_keys)
+        maps, next_carry = _maps(wide, widens or len(plugs.scores) == 0, site, plugs, carry, drop, kept)
+    if form is not None:
+        out, carry = form(wide, carry)
+        return out, a.v.shape[1], carry
+    maps = maps.to(v.dtype)
+    if plugs.extra_keys:
+        return maps.flatten(0, 1) @ a.v, a.v.shape[1], next_carry
+    if plugs.weighs is not None:
+        out, rest = plugs.weighs.weigh(maps, a.by_window(v))
+        return out.flatten(0, 1), v.shape[1] - rest.shape[2], next_carry
+    heads = maps.shape[2]
+    return maps.flatten(0, 1) @ v[:, :heads], heads, next_carry
+
+
+def _fused(a: Attention, carry: Carry) -> tuple[Tensor, Carry]:
+    return fused(a), carry
 
 
 def attend_bare(
-    q_BWHNd: Tensor,
-    k_BWHNd: Tensor,
-    v_BWHNd: Tensor,
-    *,
-    scale: float,
-    valid_BWN: Tensor | None = None,
-    wants_probs: bool = False,
+    q: Tensor, k: Tensor, v: Tensor, *, scale: float, valid_BN: Tensor | None = None, wants_probs: bool = False
 ) -> tuple[Tensor, Tensor | None]:
     """Attention without sockets, bias and dropout; v may have another width than q and k::
 
         out = softmax(scale * q @ k^T) @ v          over the valid keys
 
     Args:
-        q_BWHNd: Queries ``(B, W, H, Nq, width)``.
-        k_BWHNd: Keys ``(B, W, H, Nk, width)``.
-        v_BWHNd: Values ``(B, W, H, Nk, width of v)``.
+        q: Queries ``(B, H, Nq, width)``.
+        k: Keys ``(B, H, Nk, width)``.
+        v: Values ``(B, H, Nk, width of v)``.
         scale: Factor of the dot products.
-        valid_BWN: True for the keys that count, at least one in each window; None for all.
+        valid_BN: True for the keys that count, at least one in each image; None for all.
         wants_probs: Whether the probabilities are to be returned too.
 
     Returns:
-        The output ``(B, W, H, Nq, width of v)``, and the probabilities ``(B, W, H, Nq, Nk)`` where they are
+        The output ``(B, H, Nq, width of v)``, and the probabilities ``(B, 1, H, Nq, Nk)`` where they are
         wanted or had to be formed, None elsewhere. They lie on the way to the output only in the plain form.
     """
     if not _fused_enabled:
-        probs = _bare_probs(q_BWHNd, k_BWHNd, scale, valid_BWN)
-        return probs.to(v_BWHNd.dtype) @ v_BWHNd, probs
-    out = fused(Attention(q_BWHNd, k_BWHNd, v_BWHNd, scale, valid=valid_BWN))
-    return out, _bare_probs(q_BWHNd, k_BWHNd, scale, valid_BWN) if wants_probs else None
+        probs = _bare_probs(q, k, scale, valid_BN)
+        return probs.squeeze(1).to(v.dtype) @ v, probs
+    out = call(q, k, v, None if valid_BN is None else valid_BN[:, None, None], 0.0, scale)
+    return out, _bare_probs(q, k, scale, valid_BN) if wants_probs else None
 
 
-def _bare_probs(q_BWHNd: Tensor, k_BWHNd: Tensor, scale: float, valid_BWN: Tensor | None) -> Tensor:
+def _bare_probs(q: Tensor, k: Tensor, scale: float, valid_BN: Tensor | None) -> Tensor:
     """The softmax, and the scores before it, in float32 at least: q may hold the channels of many layers."""
-    wide = torch.promote_types(q_BWHNd.dtype, torch.float32)
-    with without_autocast(q_BWHNd.device):
-        scores = (q_BWHNd.to(wide) * scale) @ k_BWHNd.to(wide).transpose(-2, -1)
-        if valid_BWN is not None:
-            scores = scores.masked_fill(~valid_BWN[:, :, None, None], -torch.inf)
-        return F.softmax(scores, dim=-1)
+    wide = at_least_float32(q.dtype)
+    with without_autocast(q.device):
+        scores = (q.to(wide) * scale) @ k.to(wide).transpose(-2, -1)
+        if valid_BN is not None:
+            scores = scores.masked_fill(~valid_BN[:, None, None], -torch.inf)
+        return F.softmax(scores, dim=-1).unsqueeze(1)
 
 
-@dataclass(frozen=True)
 class _MapRecord:
     """Records what belongs to pairs of a query and a key.
 
@@ -205,9 +232,8 @@ class _MapRecord:
         num_keys: Keys that belong to tokens; the columns of others are left out.
     """
 
-    record: LayerRecord
-    attention: Attention
-    num_keys: int
+    def __init__(self, record: LayerRecord, attention: Attention, num_keys: int):
+        self.record, self.attention, self.num_keys = record, attention, num_keys
 
     def keep(self, name: str, tensor: Tensor) -> Tensor:
         """Records a tensor; gives the one to go on with, so that what is recorded lies on the way to the output."""
@@ -220,39 +246,52 @@ class _MapRecord:
 
 
 def _maps(
-    chosen: _Chosen, site: Site, plugs: LayerSockets, dropout_p: float, record: _MapRecord | None
+    a: Attention, adds_up: bool, site: Site, plugs: Any, carry: Carry, dropout_p: float, record: _MapRecord | None
 ) -> tuple[Tensor, Carry]:
-    """The attention maps that multiply v, ``(B, W, H, Nq, Nk)``, and the next carry."""
-    keep = record.keep if record is not None else _as_it_is
-    scores, bias = _scores_and_bias(chosen.attention)
+    """The attention maps that multiply v, ``(B, W, H, Nq, Nk)``, and the next carry.
+
+    Args:
+        a: The attention, perhaps with wider q and k.
+        adds_up: Whether the logits are scores plus bias.
+        site: Where the tokens are.
+        plugs: The sockets.
+        carry: Tensors that earlier layers handed on.
+        dropout_p: Drop rate of the probabilities.
+        record: Takes the intermediates.
+    """
+    scores, bias = _scores_and_bias(a)
     has_heads = scores.shape[2] > 0
-    if record is not None and chosen.attention is not record.attention:
+    keep = record.keep if record is not None and has_heads else _as_it_is
+    if record is not None and a is not record.attention:
         own_scores, own_bias = _scores_and_bias(record.attention)
         record.keep('scores', own_scores)
         if own_bias is not None:
             record.keep('bias', own_bias)
-    elif has_heads:
-        scores, bias = keep('scores', scores), None if bias is None else keep('bias', bias)
-    if chosen.adds_up:
-        logits, carry = (scores if bias is None else scores + bias), chosen.carry
     else:
-        logits, carry = plugs.blend_scores(scores, bias, site, chosen.carry)
-    logits, carry = plugs.change_logits(logits, site, carry)
-    if chosen.attention.mask is not None:
-        logits = logits + chosen.attention.mask.to(logits.dtype)
-    logits = keep('logits', logits) if has_heads else logits
-    probs = plugs.normalise(logits, site, carry)
-    probs = keep('probs', probs) if has_heads else probs
-    maps, carry = plugs.refine_map(F.dropout(probs, dropout_p) if dropout_p else probs, site, carry)
-    return keep('maps', maps), carry
+        scores, bias = keep('scores', scores), None if bias is None else keep('bias', bias)
+    if adds_up:
+        logits = scores if bias is None else scores + bias
+    else:
+        logits, carry = taken('scores', plugs.scores[0](scores, bias, site, carry), 2)
+    for module in plugs.logits:
+        logits, carry = taken('logits', module(logits, site, carry), 2)
+    if a.mask is not None:
+        logits = logits + a.mask[..., : a.num_keys].to(logits.dtype)
+    logits = keep('logits', logits)
+    probs = plugs.normalise[0](logits, site, carry) if plugs.normalise else softmax(logits)
+    probs = keep('probs', probs)
+    maps = F.dropout(probs, dropout_p) if dropout_p else probs
+    for module in plugs.map:
+        maps, carry = taken('map', module(maps, site, carry), 2)
+    return maps if record is None else record.keep('maps', maps), carry
 
 
 def _as_it_is(name: str, tensor: Tensor) -> Tensor:
     return tensor
 
 
-def _scores_and_bias(attention: Attention) -> tuple[Tensor, Tensor | None]:
-    return scores_of(attention.q, attention.k, attention.scale), attention.expand_bias()
+def _scores_and_bias(a: Attention) -> tuple[Tensor, Tensor | None]:
+    return a.by_window(scores_of(a.q, a.k, a.scale)), a.expand_bias()
 
 
 def uniform_attention(v_BWHNd: Tensor, site: Site) -> Tensor:
@@ -261,7 +300,7 @@ def uniform_attention(v_BWHNd: Tensor, site: Site) -> Tensor:
     A query without any valid key, itself padding, gets 0.
     """
     shape = (*v_BWHNd.shape[:3], site.layout.grid.num_tokens, v_BWHNd.shape[4])
-    if site.valid_keys is None and site.mask is None:
+    if not site.is_padded and site.valid_keys is None and site.mask is None:
         return v_BWHNd.mean(dim=-2, keepdim=True).expand(shape)
     return (uniform_maps(site, v_BWHNd).to(v_BWHNd.dtype) @ v_BWHNd).expand(shape)
 

@@ -1,6 +1,5 @@
 """Token grids, and the pairs of a query and a key that two grids make."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -8,11 +7,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitplug.compat import is_exporting
-
 from .cache import cached
 
 Number = TypeVar('Number', int, Tensor)
+
+# Pairs up to which a bias by offset is looked up by an index of each; above, indices alone would take 8 MB and more.
+MOST_INDICES = 1 << 20
 
 
 def ceil_div(number: Number, divisor: int) -> Number:
@@ -95,75 +95,37 @@ class GridPair:
         """A value for every offset to one for every pair, ``(H, Nq, Nk)``; pairs with a prefix token get 0.
 
         Args:
-            table_Hyx: The table.
+            table_Hyx: The table, or its rows one after the other, ``(H, offsets)``.
             step: Nk is rounded up to a multiple of it; values of keys that do not exist mean nothing.
         """
-        prefixes = self.keys.num_prefix, self.queries.num_prefix
-        surplus = -self.keys.num_tokens % step
-        if is_exporting():
-            return self._padded(self._gather(table_Hyx), surplus)
-        if any(prefixes):
-            return self._padded(self._slide(table_Hyx), surplus)
-        return self._slide(table_Hyx, surplus)
+        # A graph has no one size: it gets one form, and sizes are not compared.
+        if torch.compiler.is_compiling() or self.queries.num_tokens * self.keys.num_tokens <= MOST_INDICES:
+            return self._look_up(table_Hyx, step)
+        surplus, prefixes = -self.keys.num_tokens % step, (self.keys.num_prefix, self.queries.num_prefix)
+        table_Hyx = table_Hyx.unflatten(1, self.table_size) if table_Hyx.ndim == 2 else table_Hyx
+        if not any(prefixes):
+            return self._slide(table_Hyx, surplus)
+        return F.pad(self._slide(table_Hyx), (prefixes[0], surplus, prefixes[1], 0))
 
-    def _padded(self, pairs_HNN: Tensor, surplus: int) -> Tensor:
-        """Pairs of grid tokens, with zeros for prefix tokens before them and for surplus keys after them."""
-        sides = (self.keys.num_prefix, surplus, self.queries.num_prefix, 0)
-        return F.pad(pairs_HNN, sides) if any(sides) else pairs_HNN
+    def _look_up(self, table_Hyx: Tensor, step: int) -> Tensor:
+        """By an index of every pair. Its gradient adds up: torch's deterministic algorithms fix the order."""
+        index = _pair_index(self, step, table_Hyx.device)
+        flat = table_Hyx if table_Hyx.ndim == 2 else table_Hyx.flatten(1)
+        if self.keys.num_prefix or self.queries.num_prefix:
+            flat = F.pad(flat, (0, 1))
+        return flat.index_select(1, index).unflatten(1, (self.queries.num_tokens, -1))
 
     def _slide(self, table_Hyx: Tensor, surplus: int = 0) -> Tensor:
         """The pairs of grid tokens ``(H, Nq, Nk + surplus)`` in one copy, without an index table of as many entries.
 
         A row of queries sees a part of the row table, as large as the keys' grid; the next row sees the part before it.
         """
-        row_table = self.to_row_table(table_Hyx)
+        # (H, qw, (qh + kh - 1) * kw): for a column of queries, the values of all keys above and below in reading order.
+        row_table = table_Hyx.unfold(2, self.keys.width, 1).flip(1, 3).transpose(1, 2).flatten(2)
         row_table = F.pad(row_table, (0, surplus)) if surplus else row_table
         height, width = self.keys.hw
         slid = row_table.unfold(2, height * width + surplus, width)
         return _Reversed.apply(slid.transpose(1, 2)).flatten(1, 2)
-
-    def _gather(self, table_Hyx: Tensor) -> Tensor:
-        """The pairs of grid tokens ``(H, Nq, Nk)`` by indices: sliding would fix the size of an exported graph."""
-        for dim, queries, keys in zip((1, 3), self.queries.hw, self.keys.hw, strict=True):
-            q, k = (torch.arange(side, device=table_Hyx.device) for side in (queries, keys))
-            offsets = (q[:, None] - k + keys - 1).flatten()
-            table_Hyx = table_Hyx.index_select(dim, offsets).unflatten(dim, (queries, keys))
-        return table_Hyx.transpose(2, 3).flatten(3, 4).flatten(1, 2)
-
-    def to_row_table(self, table_Hyx: Tensor) -> Tensor:
-        """The table in the form that :meth:`add_rows` cuts rows from; far smaller than :meth:`expand`.
-
-        Returns:
-            ``(H, qw, (qh + kh - 1) * kw)``: for a column of queries, the values of all keys above and below in
-            reading order.
-        """
-        slid_Hyxx = table_Hyx.unfold(2, self.keys.width, 1)
-        return slid_Hyxx.flip(1, 3).transpose(1, 2).flatten(2)
-
-    def add_rows(self, pairs: Tensor, row_table: Tensor, rows: slice) -> None:
-        """Adds some rows of :meth:`expand` to ``(H, rows, keys)``; keys after the grid's are left alone."""
-        for places, columns, keys in self._cuts(rows):
-            pairs[:, places, self._grid_keys].add_(row_table[:, columns, keys])
-
-    def add_to_row_table(self, row_table: Tensor, rows: slice, pairs: Tensor) -> None:
-        """Adds ``(H, rows, keys)`` to the entries that :meth:`add_rows` reads: its transpose."""
-        for places, columns, keys in self._cuts(rows):
-            row_table[:, columns, keys].add_(pairs[:, places, self._grid_keys])
-
-    @property
-    def _grid_keys(self) -> slice:
-        return slice(self.keys.num_prefix, self.keys.num_tokens)
-
-    def _cuts(self, rows: slice) -> Iterator[tuple[slice, slice, slice]]:
-        """For every grid row that a query slice touches: its place in the slice, its columns, and its keys."""
-        (height, width), (key_height, key_width) = self.queries.hw, self.keys.hw
-        before = rows.start - self.queries.num_prefix
-        low, high = max(0, before), rows.stop - self.queries.num_prefix
-        for y in range(low // width, ceil_div(high, width)):
-            start = y * width
-            first, last = max(low, start), min(high, start + width)
-            keys = slice((height - 1 - y) * key_width, (height - 1 - y + key_height) * key_width)
-            yield slice(first - before, last - before), slice(first - start, last - start), keys
 
 
 class _Reversed(torch.autograd.Function):
@@ -176,6 +138,24 @@ class _Reversed(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         return _Reversed.apply(grad)
+
+
+@cached(32)
+def _pair_index(pairs: GridPair, step: int, device: torch.device) -> Tensor:
+    """Index of every pair into the flat table, ``(Nq * Nk rounded up,)``; the entry after it for prefix tokens."""
+    table_width, last = pairs.table_size[1], pairs.table_size[0] * pairs.table_size[1]
+    (y, x), (key_y, key_x) = (
+        (
+            torch.arange(grid.height * grid.width, device=device) // grid.width,
+            torch.arange(grid.height * grid.width, device=device) % grid.width,
+        )
+        for grid in (pairs.queries, pairs.keys)
+    )
+    rows = y[:, None] - key_y + (pairs.keys.height - 1)
+    index = rows * table_width + (x[:, None] - key_x + (pairs.keys.width - 1))
+    sides = (pairs.keys.num_prefix, 0, pairs.queries.num_prefix, 0)
+    index = F.pad(index, sides, value=last) if any(sides) else index
+    return F.pad(index, (0, -pairs.keys.num_tokens % step)).flatten()
 
 
 @cached(64)

@@ -20,6 +20,8 @@ from .grids import TokenGrid, ceil_div
 MASKED = -100.0
 # Logit of padded keys that the softmax must not see: exp gives 0 in every precision, and half precision can hold it.
 HIDDEN = -1e4
+# Index into the tokens of all windows of one image: of every map token, and of the padding.
+Slots = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,9 @@ class GlobalLayout:
     def from_windows(self, x_BWND: Tensor) -> Tensor:
         """Undoes :meth:`to_windows`."""
         return x_BWND.squeeze(1)
+
+    def slots(self, device: torch.device) -> None:
+        """Tokens stay where they are."""
 
     def mask(self, device: torch.device) -> None:
         """No mask: all tokens see each other."""
@@ -114,19 +119,23 @@ class WindowLayout:
         """Whether the map is padded to whole windows; an exported graph, which has no one size, always is."""
         return is_exporting() or self.padded != (self.height, self.width)
 
-    def slots(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Index into the tokens of all shifted windows: of every map token ``(h * w,)``, and of the padding."""
-        return _slots(self, device)
+    def slots(self, device: torch.device) -> Slots | None:
+        """Index into the tokens of all shifted windows: of every map token ``(h * w,)``, and of the padding.
+
+        None in a graph that is exported for all sizes, whose operations are others.
+        """
+        return None if is_exporting() else _slots(self, device)
 
     def to_windows(self, x_BND: Tensor, padding_1D: Tensor | None = None) -> Tensor:
         """Tokens ``(B, h * w, D)`` to windows ``(B, W, N, D)`` in one copy, padded with zeros or the given token."""
-        padding_1D = x_BND.new_zeros(1, x_BND.shape[-1]) if padding_1D is None else padding_1D
-        if is_exporting():
-            is_padding_WND = 1 - self._cut(x_BND.new_ones(1, x_BND.shape[1], 1))
-            return self._cut(x_BND) + is_padding_WND * padding_1D
+        slots = self.slots(x_BND.device)
+        if slots is None:
+            cut = self._cut(x_BND)
+            return (
+                cut if padding_1D is None else cut + (1 - self._cut(x_BND.new_ones(1, x_BND.shape[1], 1))) * padding_1D
+            )
         rows, cols = self.windows
-        windows = _Scatter.apply(x_BND, padding_1D, *self.slots(x_BND.device))
-        return windows.unflatten(1, (rows * cols, self.window**2))
+        return to_slots(x_BND, slots, padding_1D).unflatten(1, (rows * cols, self.window**2))
 
     def _cut(self, x_BND: Tensor) -> Tensor:
         """:meth:`to_windows` with padding of zeros, in operations that all sizes of an exported graph share."""
@@ -149,9 +158,8 @@ class WindowLayout:
 
     def from_windows(self, x_BWND: Tensor) -> Tensor:
         """Undoes :meth:`to_windows`; padding is dropped."""
-        if is_exporting():
-            return self._join(x_BWND)
-        return _Gather.apply(x_BWND.flatten(1, 2), *self.slots(x_BWND.device))
+        slots = self.slots(x_BWND.device)
+        return self._join(x_BWND) if slots is None else from_slots(x_BWND.flatten(1, 2), slots)
 
     def mask(self, device: torch.device) -> Tensor | None:
         """Additive mask ``(W, N, N)`` that separates the regions of shifted windows; None without shift."""
@@ -169,6 +177,16 @@ class WindowLayout:
 
 Layout = GlobalLayout | WindowLayout
 """How the tokens of a feature map lie in windows."""
+
+
+def to_slots(x_BND: Tensor, slots: Slots, padding_1D: Tensor | None = None) -> Tensor:
+    """Tokens to their slots in windows, ``(B, W * N, D)``, in one copy; zeros or the given token to the others."""
+    return _Scatter.apply(x_BND, padding_1D, *slots)
+
+
+def from_slots(x_BSD: Tensor, slots: Slots) -> Tensor:
+    """Undoes :func:`to_slots`."""
+    return _Gather.apply(x_BSD, *slots)
 
 
 # Large maps have large masks (12 MB for the first stage of Swin at 800 x 1216), so only few are kept.
@@ -209,11 +227,12 @@ class _Scatter(torch.autograd.Function):
     """Tokens to their slots, padding to the others. Its gradient is :class:`_Gather`; autograd's own would add up."""
 
     @staticmethod
-    def forward(ctx: Any, x_BND: Tensor, padding_1D: Tensor, slots: Tensor, pads: Tensor) -> Tensor:
+    def forward(ctx: Any, x_BND: Tensor, padding_1D: Tensor | None, slots: Tensor, pads: Tensor) -> Tensor:
         ctx.save_for_backward(slots, pads)
         windows_BSD = x_BND.new_empty(x_BND.shape[0], slots.shape[0] + pads.shape[0], x_BND.shape[2])
         windows_BSD.index_copy_(1, slots, x_BND)
         if len(pads):  # ONNX has no scatter to nowhere
+            padding_1D = x_BND.new_zeros(1, x_BND.shape[2]) if padding_1D is None else padding_1D
             windows_BSD.index_copy_(1, pads, padding_1D.expand(x_BND.shape[0], pads.shape[0], -1))
         return windows_BSD
 
@@ -234,4 +253,4 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple:
-        return _Scatter.apply(grad, grad.new_zeros(1, grad.shape[-1]), *ctx.saved_tensors), None, None
+        return _Scatter.apply(grad, None, *ctx.saved_tensors), None, None

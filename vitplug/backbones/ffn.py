@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from vitplug.attention import LayerRecord, Site
 from vitplug.hosting import feed_forward
-from vitplug.plugs import LayerPlugs
+from vitplug.plugs import Bindable
 
 from .checks import WRONG_SETTINGS
 
@@ -28,7 +28,7 @@ class PluggedFFN(FFN):
 
     def __init__(self, *args, layer_scale_init_value: float = 0.0, **settings):
         super().__init__(*args, **settings)
-        self.gamma2 = layer_scale(self.embed_dims, layer_scale_init_value)
+        self.gamma2, self.is_scaled = layer_scale(self.embed_dims, layer_scale_init_value), layer_scale_init_value > 0
 
     @property
     def hidden_dims(self) -> int:
@@ -36,21 +36,31 @@ class PluggedFFN(FFN):
         return self.feedforward_channels
 
     def forward(
-        self, x: Tensor, identity: Tensor, plugs: LayerPlugs, site: Site, record: LayerRecord | None = None
+        self, x: Tensor, identity: Tensor, plugs: Bindable, site: Site, record: LayerRecord | None = None
     ) -> Tensor:
         """``identity + drop_path(layer_scale(mlp(x)))`` of tokens ``(B, N, D)``."""
-        x = feed_forward(self._hidden, self._out, x, self, plugs, site)
-        x = self.dropout_layer(self.gamma2(x))
-        return identity + plugs.residual('mlp', x, site, record) if self.add_identity else x
-
-    def _hidden(self, x: Tensor) -> Tensor:
-        for layer in list(self.layers)[:-2]:  # a slice would be a new Sequential
+        plugs = plugs.bind()
+        *hidden, last, dropout = self.layers._modules.values()
+        for module in plugs.mlp_front:
+            x = module(x, site)
+        for layer in hidden:
             x = layer(x)
-        return x
-
-    def _out(self, x: Tensor) -> Tensor:
-        last, dropout = list(self.layers)[-2:]
-        return dropout(last(x))
+        for module in plugs.mlp_mid:
+            x = module(x, site)
+        x = last(x)
+        if self.training:
+            x = dropout(x)
+        for module in plugs.mlp_end:
+            x = module(x, site)
+        if self.is_scaled:
+            x = self.gamma2(x)
+        if self.training:
+            x = self.dropout_layer(x)
+        if not self.add_identity:
+            return x
+        if plugs.mlp_residual or record is not None:
+            x = plugs.residual('mlp', x, site, record)
+        return identity + x
 
 
 class PluggedSwiGLU(BaseModule):
@@ -90,10 +100,12 @@ class PluggedSwiGLU(BaseModule):
         return (int(feedforward_channels * 2 / 3) + 7) // 8 * 8
 
     def forward(
-        self, x: Tensor, identity: Tensor, plugs: LayerPlugs, site: Site, record: LayerRecord | None = None
+        self, x: Tensor, identity: Tensor, plugs: Bindable, site: Site, record: LayerRecord | None = None
     ) -> Tensor:
         """As :meth:`PluggedFFN.forward`."""
-        x = self.dropout_layer(self.gamma2(feed_forward(self._hidden, self.w3, x, self, plugs, site)))
+        plugs = plugs.bind()
+        x = self.gamma2(feed_forward(self._hidden, self.w3, x, plugs, site))
+        x = self.dropout_layer(x) if self.training else x
         return identity + plugs.residual('mlp', x, site, record)
 
     def _hidden(self, x: Tensor) -> Tensor:

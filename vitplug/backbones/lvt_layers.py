@@ -331,11 +331,11 @@ class ClassAttention(BaseModule):
     def forward(self, x_BND: Tensor) -> Tensor:
         """The new class token ``(B, 1, D)`` of tokens ``(B, 1 + N, D)``, the class token first."""
         q, k, v = (
-            t.unflatten(-1, (self.num_heads, -1)).transpose(1, 2).unsqueeze(1)
+            t.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
             for t in (self.q(x_BND[:, :1]), *self.kv(x_BND).chunk(2, dim=-1))
         )
-        out_BWHNd, _ = attend_bare(q, k, v, scale=q.shape[-1] ** -0.5)
-        return self.proj(out_BWHNd.squeeze(1).transpose(1, 2).flatten(2))
+        out_BHNd, _ = attend_bare(q, k, v, scale=q.shape[-1] ** -0.5)
+        return self.proj(out_BHNd.transpose(1, 2).flatten(2))
 
 
 class ClassBlock(BaseModule):

@@ -23,7 +23,7 @@ from vitplug.checkpoints.position_tables import fit_stored_positions, is_same, r
 from vitplug.compat import register_load_state_dict_pre_hook
 from vitplug.hosting import Mlp, Section
 from vitplug.hosting.pooling import convolve, decomposed_bias, on_grid, relative_offsets
-from vitplug.plugs import BLOCK_SOCKETS, NETWORK_SOCKETS, BlockShape, LayerPlugs, PlugSet
+from vitplug.plugs import BLOCK_SOCKETS, NETWORK_SOCKETS, Bindable, BlockShape, LayerPlugs, PlugSet
 from vitplug.plugs.checks import check_flag
 from vitplug.registry import MODELS
 
@@ -108,16 +108,18 @@ class PooledAttention(SelfAttention):
             if table is not None and not self.rel_pos_zero_init:
                 trunc_normal_(table, std=0.02)
 
-    def _in_windows(self, x_BND, site: Site, plugs, carry, record) -> tuple[Tensor, Carry]:
-        return self._attend(self.to_qkv(x_BND).unsqueeze(1), site, plugs, carry, record)
-
-    def _attend(self, qkv, site: Site, plugs, carry, record=None) -> tuple[Tensor, Carry]:
+    def forward(
+        self, x_BND: Tensor, site: Site, plugs: Bindable, carry: Carry, record: LayerRecord | None = None
+    ) -> tuple[Tensor, Carry]:
+        plugs, site, heads = plugs.bind(), site.in_windows(x_BND.device), self.shape.map_heads
+        parts = self.to_qkv(x_BND).unsqueeze(1).unflatten(-1, (-1, self.shape.head_dims))
         poolings = (
             (self.pool_q, self.norm_q, site.layout),
             (self.pool_k, self.norm_k, site.key_layout),
             (self.pool_v, self.norm_v, site.key_layout),
         )
-        q, k, v = (self._pool(t, *how, site) for t, how in zip(self.split_heads(qkv), poolings, strict=True))
+        split = parts.split((heads, heads, self.shape.value_heads), dim=-2)
+        q, k, v = (self._pool(t, *how, site) for t, how in zip(split, poolings, strict=True))
         out_BWHNd, carry = attend(
             *(q, k, v),
             scale=self.scale,
@@ -125,12 +127,12 @@ class PooledAttention(SelfAttention):
             plugs=plugs,
             carry=carry,
             biases=self._relative_positions(q, site),
-            dropout_p=self.dropout_p,
             record=record,
         )
         if self.residual_pooling:
             out_BWHNd = self._add_queries(out_BWHNd, q)
-        return out_BWHNd.transpose(2, 3).flatten(3), carry
+        heads_BNe = site.layout.from_windows(out_BWHNd.transpose(2, 3).flatten(3))
+        return self.join_heads(heads_BNe, x_BND, site, plugs, carry, record), carry
 
     def _pool(
         self, t_BWNHd: Tensor, pool: nn.Conv2d | None, norm: nn.Module | None, layout: Layout, site: Site
@@ -250,13 +252,13 @@ class MultiScaleBlock(BaseModule):
         self, x_BND: Tensor, site: Site, carry: Carry, record: LayerRecord | None = None
     ) -> tuple[Tensor, Carry]:
         """Tokens ``(B, N, in_dims)`` to those of the queries ``(B, Nq, out_dims)``, and carry."""
-        normed = self.norm1(x_BND)
-        branch, carry = self.attn(normed, site, self.plugs, carry, record)
-        attn = self.plugs.residual('msa', self.drop_path(branch), site, record)
+        normed, plugs = self.norm1(x_BND), self.plugs.bind()
+        branch, carry = self.attn(normed, site, plugs, carry, record)
+        attn = plugs.residual('msa', self.drop_path(branch), site, record)
         x_BND = self._skip(x_BND, normed, in_attention=True)
         x_BND = (x_BND if self.pool_skip is None else on_grid(self.pool_skip, x_BND, site)) + attn
         normed = self.norm2(x_BND)
-        mlp = self.plugs.residual('mlp', self.drop_path(self.mlp(normed, self.plugs, site)), site, record)
+        mlp = plugs.residual('mlp', self.drop_path(self.mlp(normed, plugs, site)), site, record)
         return self._skip(x_BND, normed, in_attention=False) + mlp, carry
 
     def _skip(self, x_BND: Tensor, normed: Tensor, in_attention: bool) -> Tensor:

@@ -156,10 +156,11 @@ class PoolingBlock(BaseModule):
         self, x_BND: Tensor, site: Site, carry: Carry, record: LayerRecord | None = None
     ) -> tuple[Tensor, Carry]:
         """Tokens ``(B, N, D)`` and carry, in and out."""
-        branch, carry = self.attn(self.norm1(x_BND), site, self.plugs, carry, record)
-        x_BND = x_BND + self.plugs.residual('msa', branch, site, record)
-        mlp = self.drop_path(self.mlp(self.norm2(x_BND), self.plugs, site))
-        return x_BND + self.plugs.residual('mlp', mlp, site, record), carry
+        plugs = self.plugs.bind()
+        branch, carry = self.attn(self.norm1(x_BND), site, plugs, carry, record)
+        x_BND = x_BND + plugs.residual('msa', branch, site, record)
+        mlp = self.drop_path(self.mlp(self.norm2(x_BND), plugs, site))
+        return x_BND + plugs.residual('mlp', mlp, site, record), carry
 
 
 class PoolingStage(BaseModule):

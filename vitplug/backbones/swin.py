@@ -8,7 +8,6 @@ state-dict keys and outputs of mmpretrain's class of the same name. It takes mmd
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
-from itertools import chain, islice
 
 import torch
 from mmcv.cnn.bricks.drop import build_dropout
@@ -22,7 +21,7 @@ from vitplug.attention.grids import relative_position_index
 from vitplug.checkpoints.position_tables import fit_bias_table, fit_position_table, resize_position_table
 from vitplug.compat import register_load_state_dict_pre_hook
 from vitplug.hosting import Section
-from vitplug.plugs import BLOCK_SOCKETS, NETWORK_SOCKETS, BlockShape, LayerPlugs, PlugSet
+from vitplug.plugs import BLOCK_SOCKETS, NETWORK_SOCKETS, Bindable, BlockShape, LayerPlugs, PlugSet
 from vitplug.plugs.checks import check_integer
 from vitplug.registry import MODELS
 
@@ -70,9 +69,8 @@ class WindowAttention(SelfAttention):
         trunc_normal_(self.relative_position_bias_table, std=0.02)
 
     def biases(self, site: Site) -> tuple[OffsetBias]:
-        """The position bias of one window, from the table ``(H, 2 * window - 1, 2 * window - 1)``."""
-        table = self.relative_position_bias_table.T.unflatten(1, (self.offsets, self.offsets))
-        return (OffsetBias(table, site.pairs),)
+        """The position bias of one window."""
+        return (OffsetBias(self.relative_position_bias_table.T, site.pairs),)
 
 
 class ShiftWindowAttention(BaseModule):
@@ -128,11 +126,11 @@ class ShiftWindowAttention(BaseModule):
         return WindowLayout(*hw, self.window_size, self.shift_size if shifts else 0)
 
     def forward(
-        self, x_BND: Tensor, site: Site, plugs: LayerPlugs, carry: Carry, record: LayerRecord | None
+        self, x_BND: Tensor, site: Site, plugs: Bindable, carry: Carry, record: LayerRecord | None
     ) -> tuple[Tensor, Carry]:
         """The branch's output ``(B, h * w, D)`` and the carry."""
         x_BND, carry = self.w_msa(x_BND, site, plugs, carry, record)
-        return self.drop(x_BND), carry
+        return (self.drop(x_BND) if self.training else x_BND), carry
 
 
 class SwinBlock(BaseModule):
@@ -186,9 +184,12 @@ class SwinBlock(BaseModule):
         self, x_BND: Tensor, site: Site, carry: Carry, record: LayerRecord | None = None
     ) -> tuple[Tensor, Carry]:
         """Tokens ``(B, h * w, D)`` and carry, in and out."""
-        branch, carry = self.attn(self.norm1(x_BND), site, self.plugs, carry, record)
-        x_BND = x_BND + self.plugs.residual('msa', branch, site, record)
-        return self.ffn(self.norm2(x_BND), x_BND, self.plugs, site, record), carry
+        plugs = self.plugs.bind()
+        branch, carry = self.attn(self.norm1(x_BND), site, plugs, carry, record)
+        if plugs.msa_residual or record is not None:
+            branch = plugs.residual('msa', branch, site, record)
+        x_BND = x_BND + branch
+        return self.ffn(self.norm2(x_BND), x_BND, plugs, site, record), carry
 
 
 class SwinStage(BaseModule):
@@ -340,9 +341,7 @@ class SwinBackbone(PluggedBackbone):
         return self.depths[stage]
 
     def _attention(self, index: int) -> ShiftWindowAttention:
-        """The attention of a block; a forward asks for it at every block, so no list of sections is built."""
-        blocks = chain.from_iterable(stage.blocks for stage in self.stages)
-        return next(islice(blocks, index, None)).attn
+        return self.plugged_blocks()[index].attn
 
     def init_weights(self):
         super().init_weights()

@@ -111,14 +111,15 @@ class WindowAttentionV2(SelfAttention):
         return None if self.q_bias is None else torch.cat((self.q_bias, torch.zeros_like(self.q_bias), self.v_bias))
 
     def split_heads(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """q, k and v, each ``(..., heads, d)``; q and k at length 1, q times the scale of its head."""
+        """q, k and v, each ``(G, heads, N, d)``; q and k at length 1, q times the scale of its head."""
         heads = self.shape.map_heads
-        q_and_k, v = qkv.unflatten(-1, (-1, self.shape.head_dims)).split((2 * heads, self.shape.value_heads), dim=-2)
+        parts = qkv.unflatten(-1, (-1, self.shape.head_dims)).transpose(1, 2)
+        q_and_k, v = parts.split((2 * heads, self.shape.value_heads), dim=1)
         wide = q_and_k.to(at_least_float32(qkv.dtype))
         lengths = torch.linalg.vector_norm(wide, dim=-1, keepdim=True).clamp(min=LEAST_LENGTH)
-        scale_H1 = self.logit_scale.clamp(max=log(MOST_SCALE)).exp().flatten(1)
-        factors = torch.cat((scale_H1, torch.ones_like(scale_H1))) / lengths
-        q, k = (wide * factors).to(qkv.dtype).split(heads, dim=-2)
+        scale_H11 = self.logit_scale.clamp(max=log(MOST_SCALE)).exp()
+        factors = torch.cat((scale_H11, torch.ones_like(scale_H11))) / lengths
+        q, k = (wide * factors).to(qkv.dtype).split(heads, dim=1)
         return q, k, v
 
 
@@ -195,10 +196,11 @@ class SwinBlockV2(SwinBlock):
     def forward(
         self, x_BND: Tensor, site: Site, carry: Carry, record: LayerRecord | None = None
     ) -> tuple[Tensor, Carry]:
-        branch, carry = self.attn(x_BND, site, self.plugs, carry, record)
-        x_BND = x_BND + self.plugs.residual('msa', self.drop_path(self.norm1(branch)), site, record)
-        mlp = self.drop_path(self.norm2(self.ffn(x_BND, x_BND, self.plugs, site)))
-        return self.norm3(x_BND + self.plugs.residual('mlp', mlp, site, record)), carry
+        plugs = self.plugs.bind()
+        branch, carry = self.attn(x_BND, site, plugs, carry, record)
+        x_BND = x_BND + plugs.residual('msa', self.drop_path(self.norm1(branch)), site, record)
+        mlp = self.drop_path(self.norm2(self.ffn(x_BND, x_BND, plugs, site)))
+        return self.norm3(x_BND + plugs.residual('mlp', mlp, site, record)), carry
 
 
 class SwinStageV2(BaseModule):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from vitplug.attention import Carry, LayerRecord, PairBias, Site
 from vitplug.compat import replace
-from vitplug.plugs import BLOCK_SOCKETS, BlockShape, LayerPlugs
+from vitplug.plugs import BLOCK_SOCKETS, Bindable, BlockShape, LayerPlugs
 from vitplug.plugs.checks import check_choice, check_flag, check_number
 
 from .attention import SelfAttention
@@ -52,7 +52,7 @@ class ScaledAttention(SelfAttention):
         # A block that reuses a map adds nothing to it.
         self.relative = relative(shape.map_heads) if relative and shape.map_heads else None
         self.out_drop = build_dropout(dict(type='DropPath', drop_prob=drop_path))
-        self.gamma1 = layer_scale(embed_dims, layer_scale_init_value)
+        self.gamma1, self.is_scaled = layer_scale(embed_dims, layer_scale_init_value), layer_scale_init_value > 0
 
     def to_qkv(self, tokens: Tensor) -> Tensor:
         return super().to_qkv(tokens) if self.key_bias else F.linear(tokens, self.qkv.weight, self.qkv_bias)
@@ -69,18 +69,18 @@ class ScaledAttention(SelfAttention):
     def biases(self, site: Site) -> tuple[PairBias, ...]:
         return () if self.relative is None else self.relative(site)
 
-    def place(
-        self, q_BWHNd: Tensor, k_BWHNd: Tensor, v_BWHNd: Tensor, carry: Carry, site: Site
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def place(self, q: Tensor, k: Tensor, v: Tensor, carry: Carry, site: Site) -> tuple[Tensor, Tensor, Tensor]:
         turn = carry.get(Turn.key(site.layout))
-        return (q_BWHNd, k_BWHNd, v_BWHNd) if turn is None else (turn.of(q_BWHNd), turn.of(k_BWHNd), v_BWHNd)
+        return (q, k, v) if turn is None else (turn.of(q), turn.of(k), v)
 
     def forward(
-        self, x_BND: Tensor, site: Site, plugs: LayerPlugs, carry: Carry, record: LayerRecord | None = None
+        self, x_BND: Tensor, site: Site, plugs: Bindable, carry: Carry, record: LayerRecord | None = None
     ) -> tuple[Tensor, Carry]:
         """Tokens ``(B, N, D)`` and carry, in and out."""
         x_BND, carry = super().forward(x_BND, site, plugs, carry, record)
-        return self.out_drop(self.gamma1(x_BND)), carry
+        if self.is_scaled:
+            x_BND = self.gamma1(x_BND)
+        return (self.out_drop(x_BND) if self.training else x_BND), carry
 
 
 class TransformerLayer(BaseModule):
@@ -182,11 +182,12 @@ class TransformerLayer(BaseModule):
         self, x_BND: Tensor, site: Site, carry: Carry, record: LayerRecord | None = None
     ) -> tuple[Tensor, Carry]:
         """Tokens ``(B, N, D)`` and carry, in and out."""
-        if self.attn is not None:
-            branch, carry = self.attn(self.ln1(x_BND), site, self.plugs, carry, record)
-            x_BND = x_BND + self.plugs.residual('msa', branch, site, record)
-        if self.ffn is not None:
-            x_BND = self.ffn(self.ln2(x_BND), x_BND, self.plugs, site, record)
+        plugs, attn, ffn = self.plugs.bind(), self.attn, self.ffn
+        if attn is not None:
+            branch, carry = attn(self.ln1(x_BND), site, plugs, carry, record)
+            x_BND = x_BND + plugs.residual('msa', branch, site, record)
+        if ffn is not None:
+            x_BND = ffn(self.ln2(x_BND), x_BND, plugs, site, record)
         return x_BND, carry
 
 

@@ -11,7 +11,7 @@ import torch
 from mmengine.model.weight_init import trunc_normal_
 from torch import Tensor, nn
 
-from vitplug.attention import Carry, GlobalLayout, Layout, Recorder, Site, WindowLayout, carrying
+from vitplug.attention import Carry, GlobalLayout, Layout, Site, WindowLayout, carrying
 from vitplug.checkpoints.formats.vit import MMSEG_VIT
 from vitplug.checkpoints.position_tables import INTERPOLATE_MODES, fit_stored_positions
 from vitplug.compat import register_load_state_dict_pre_hook
@@ -242,13 +242,12 @@ class VisionTransformer(ColumnarBackbone):
             x_BND = torch.cat((x_BND[:, :placed], storage, x_BND[:, placed:]), dim=1)
         return self.pre_norm(x_BND), hw
 
-    def run_block(
-        self, block: nn.Module, x_BND: Tensor, site: Site, carry: Carry, recorder: Recorder | None
-    ) -> tuple[Tensor, Carry]:
-        key = Turn.key(site.layout)
-        if self.rotary is not None and key not in carry:
-            carry = carrying(carry, key, self.rotary(site.layout, x_BND.dtype))
-        return super().run_block(block, x_BND, site, carry, recorder)
+    def start(self, carry: Carry, sites: Sequence[Site], x_BND: Tensor) -> Carry:
+        for site in sites if self.rotary is not None else ():
+            key = Turn.key(site.layout)
+            if key not in carry:
+                carry = carrying(carry, key, self.rotary(site.layout, x_BND.dtype))
+        return carry
 
     def normalise(self, x_BND: Tensor, hw: tuple[int, int]) -> Tensor:
         if self.prefix_norm is None:

@@ -11,7 +11,6 @@ from .materialise import materialise
 from .mlp import Mlp, feed_forward
 from .model import Merge, PluggedModel, Section
 from .padding import TokenMap, keep_padding, mark_padding, valid_sizes, with_gradient
-from .parts import num_parts
 from .pixels import PixelGrid
 
 __all__ = [
@@ -32,7 +31,6 @@ __all__ = [
     'keep_padding',
     'mark_padding',
     'materialise',
-    'num_parts',
     'overlay',
     'plugs_text',
     'valid_sizes',

@@ -1,17 +1,13 @@
 """The attention branch of a block."""
 
-from itertools import repeat
-from math import prod
-
-import torch
 from torch import Tensor, nn
 
-from vitplug.attention import Carry, LayerRecord, Layout, PairBias, Site, attend
-from vitplug.compat import is_exporting, register_load_state_dict_pre_hook, replace
-from vitplug.plugs import BlockShape, LayerPlugs
+from vitplug.attention import Carry, LayerRecord, PairBias, Site, attend_windows
+from vitplug.attention.layouts import from_slots, to_slots
+from vitplug.compat import register_load_state_dict_pre_hook
+from vitplug.plugs import Bindable, BlockShape, Sockets
 
 from .heads import fit_heads
-from .parts import num_parts
 
 
 class SelfAttention(nn.Module):
@@ -57,74 +53,71 @@ class SelfAttention(nn.Module):
         """For each projection to heads, by its name, how many of them are q's, k's and v's, in the rows' order."""
         return {'qkv': (self.shape.map_heads, self.shape.map_heads, self.shape.value_heads)}
 
-    @property
-    def dropout_p(self) -> float:
-        """Drop rate of the probabilities in the present mode."""
-        return self.attn_drop if self.training else 0.0
-
     def forward(
-        self, x_BND: Tensor, site: Site, plugs: LayerPlugs, carry: Carry, record: LayerRecord | None = None
+        self, x_BND: Tensor, site: Site, plugs: Bindable, carry: Carry, record: LayerRecord | None = None
     ) -> tuple[Tensor, Carry]:
         """Tokens ``(B, N, D)`` and carry, in and out."""
-        heads_BWNe, carry = self._in_windows(x_BND, site.in_windows(x_BND.device), plugs, carry, record)
-        heads_BNe = site.layout.from_windows(heads_BWNe)
-        of_queries_BND = x_BND if site.entering is None else None
-        tokens = self.proj(plugs.change_heads(heads_BNe, of_queries_BND, site, carry, self.head_dims, record))
-        return plugs.tokens('msa', self.proj_drop(tokens), site), carry
-
-    def _in_windows(
-        self, x_BND: Tensor, site: Site, plugs: LayerPlugs, carry: Carry, record: LayerRecord | None
-    ) -> tuple[Tensor, Carry]:
-        """Outputs of the heads, side by side, ``(B, W, N, heads * d)``, and the carry; in inference by some windows."""
-        layout = site.layout
-        apart = plugs.keeps_windows_apart and record is None
-        parts = min(num_parts(x_BND, self), prod(layout.windows)) if apart else 1
-        if parts == 1:
-            return self._attend(self.project(x_BND, layout), site, plugs, carry, record)
-        masks = repeat(None) if site.mask is None else site.mask.chunk(parts, dim=1)
-        valids = repeat(None) if site.valid_keys is None else site.valid_keys.chunk(parts, dim=1)
-        windows = zip(layout.to_windows(x_BND).chunk(parts, dim=1), masks, valids, strict=False)
-        outs = [
-            self._attend(self.to_qkv(some), replace(site, mask=mask, valid_keys=valid), plugs, carry)[0]
-            for some, mask, valid in windows
-        ]
-        return torch.cat(outs, dim=1), carry
-
-    def _attend(
-        self, qkv: Tensor, site: Site, plugs: LayerPlugs, carry: Carry, record: LayerRecord | None = None
-    ) -> tuple[Tensor, Carry]:
-        """The same from q, k and v of windows, side by side."""
-        q, k, v = (t.transpose(2, 3) for t in self.split_heads(qkv))
-        out_BWHNd, carry = attend(
-            *self.place(q, k, v, carry, site),
+        plugs, site = plugs.bind(), site.in_windows(x_BND.device)
+        q, k, v = self.to_heads(x_BND, site)
+        if carry:
+            q, k, v = self.place(q, k, v, carry, site)
+        out, carry = attend_windows(
+            q,
+            k,
+            v,
             scale=self.scale,
+            windows=site.num_windows,
             site=site,
             plugs=plugs,
             carry=carry,
             biases=self.biases(site),
-            dropout_p=self.dropout_p,
+            dropout_p=self.attn_drop if self.training else 0.0,
             record=record,
         )
-        return out_BWHNd.transpose(2, 3).flatten(3), carry
+        heads_BNe = out.transpose(1, 2).flatten(2)
+        if site.slots is not None:
+            heads_BNe = from_slots(heads_BNe.view(x_BND.shape[0], -1, heads_BNe.shape[2]), site.slots)
+        elif site.layout.is_windowed:
+            heads_BNe = site.layout.from_windows(heads_BNe.unflatten(0, (-1, site.num_windows)))
+        return self.join_heads(heads_BNe, x_BND, site, plugs, carry, record), carry
 
-    def place(
-        self, q_BWHNd: Tensor, k_BWHNd: Tensor, v_BWHNd: Tensor, carry: Carry, site: Site
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def join_heads(
+        self, heads_BNe: Tensor, x_BND: Tensor, site: Site, plugs: Sockets, carry: Carry, record: LayerRecord | None
+    ) -> Tensor:
+        """Outputs of the heads, side by side, to tokens ``(B, N, D)``, with the sockets ``heads`` and ``msa``."""
+        if plugs.heads or record is not None:
+            of_queries = x_BND if site.entering is None else None
+            heads_BNe = plugs.change_heads(heads_BNe, of_queries, site, carry, self.head_dims, record)
+        tokens = self.proj(heads_BNe)
+        if self.training:
+            tokens = self.proj_drop(tokens)
+        for module in plugs.msa:
+            tokens = module(tokens, site)
+        return tokens
+
+    def to_heads(self, x_BND: Tensor, site: Site) -> tuple[Tensor, Tensor, Tensor]:
+        """q, k and v of tokens in windows, each ``(G, heads, N, d)``."""
+        layout = site.layout
+        if not layout.is_windowed:
+            return self.split_heads(self.to_qkv(x_BND))
+        if site.slots is None:
+            # A graph that is exported for all sizes pads tokens, of which a linear layer makes the same.
+            return self.split_heads(self.to_qkv(layout.to_windows(x_BND).flatten(0, 1)))
+        tokens = layout.grid.num_tokens
+        if not site.pads_windows:
+            return self.split_heads(self.to_qkv(to_slots(x_BND, site.slots).view(-1, tokens, x_BND.shape[2])))
+        # A zero token projects to the bias, so pad after the projection, with the bias.
+        qkv, bias = self.to_qkv(x_BND), self.qkv_bias
+        qkv = to_slots(qkv, site.slots, None if bias is None else bias[None].to(qkv.dtype))
+        return self.split_heads(qkv.view(-1, tokens, qkv.shape[2]))
+
+    def place(self, q: Tensor, k: Tensor, v: Tensor, carry: Carry, site: Site) -> tuple[Tensor, Tensor, Tensor]:
         """q, k and v with the host's own rotary positions."""
-        return q_BWHNd, k_BWHNd, v_BWHNd
+        return q, k, v
 
     def biases(self, site: Site) -> tuple[PairBias, ...]:
         """The host's own position biases."""
         return ()
-
-    def project(self, x_BND: Tensor, layout: Layout) -> Tensor:
-        """q, k and v of tokens in windows, side by side, ``(B, W, N, heads * d)``."""
-        # A graph that is exported for all sizes pads tokens, of which a linear layer makes the same.
-        if is_exporting() or not layout.is_padded:
-            return self.to_qkv(layout.to_windows(x_BND))
-        # A zero token projects to the bias, so pad after the projection, with the bias.
-        qkv, bias = self.to_qkv(x_BND), self.qkv_bias
-        return layout.to_windows(qkv, None if bias is None else bias[None].to(qkv.dtype))
 
     def to_qkv(self, tokens: Tensor) -> Tensor:
         """q, k and v of tokens ``(..., D)``, side by side, ``(..., heads * d)``."""
@@ -136,6 +129,11 @@ class SelfAttention(nn.Module):
         return self.qkv.bias
 
     def split_heads(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """q, k and v, each ``(..., heads, d)``."""
-        heads = (self.shape.map_heads, self.shape.map_heads, self.shape.value_heads)
-        return qkv.unflatten(-1, (-1, self.shape.head_dims)).split(heads, dim=-2)
+        """q, k and v, each ``(G, heads, N, d)``, of ``(G, N, heads * d)``."""
+        shape = self.shape
+        if shape.map_heads == shape.value_heads:
+            q, k, v = qkv.unflatten(-1, (3, shape.map_heads, shape.head_dims)).permute(2, 0, 3, 1, 4).unbind(0)
+            return q, k, v
+        heads = (shape.map_heads, shape.map_heads, shape.value_heads)
+        q, k, v = qkv.unflatten(-1, (-1, shape.head_dims)).transpose(1, 2).split(heads, dim=1)
+        return q, k, v

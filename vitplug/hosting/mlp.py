@@ -2,14 +2,11 @@
 
 from collections.abc import Callable
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitplug.attention import Site
-from vitplug.plugs import LayerPlugs
-
-from .parts import num_parts
+from vitplug.plugs import Bindable
 
 
 class Mlp(nn.Module):
@@ -28,9 +25,9 @@ class Mlp(nn.Module):
         self.fc2 = nn.Linear(hidden_dims, out_dims or in_dims)
         self.drop = nn.Dropout(drop_rate)
 
-    def forward(self, x_BND: Tensor, plugs: LayerPlugs, site: Site) -> Tensor:
+    def forward(self, x_BND: Tensor, plugs: Bindable, site: Site) -> Tensor:
         """Tokens ``(B, N, in_dims)`` to ``(B, N, out_dims)``."""
-        return feed_forward(self.hidden, self.out, x_BND, self, plugs, site)
+        return feed_forward(self.hidden, self.out, x_BND, plugs, site)
 
     def hidden(self, x_BND: Tensor) -> Tensor:
         """Tokens to hidden tokens."""
@@ -42,18 +39,16 @@ class Mlp(nn.Module):
 
 
 def feed_forward(
-    hidden: Callable[[Tensor], Tensor],
-    out: Callable[[Tensor], Tensor],
-    x: Tensor,
-    mlp: nn.Module,
-    plugs: LayerPlugs,
-    site: Site,
+    hidden: Callable[[Tensor], Tensor], out: Callable[[Tensor], Tensor], x: Tensor, plugs: Bindable, site: Site
 ) -> Tensor:
     """The two halves of an MLP between its three sockets."""
-    x = plugs.tokens('mlp_front', x, site)
-    parts = 1 if plugs.at('mlp_mid') else num_parts(x, mlp)
-    if parts == 1:
-        x = out(plugs.tokens('mlp_mid', hidden(x), site))
-    else:
-        x = torch.cat([out(hidden(part)) for part in x.flatten(0, -2).chunk(parts)]).unflatten(0, x.shape[:-1])
-    return plugs.tokens('mlp_end', x, site)
+    plugs = plugs.bind()
+    for module in plugs.mlp_front:
+        x = module(x, site)
+    x = hidden(x)
+    for module in plugs.mlp_mid:
+        x = module(x, site)
+    x = out(x)
+    for module in plugs.mlp_end:
+        x = module(x, site)
+    return x

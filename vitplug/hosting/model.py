@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import Any, Literal, Protocol
 
@@ -12,12 +13,13 @@ from torch.utils.checkpoint import checkpoint
 
 from vitplug.attention import Carry, GlobalLayout, LayerRecord, Layout, Recorder, Site, fused_attention
 from vitplug.attention.intermediates import Reduce
-from vitplug.compat import replace
+from vitplug.attention.site import Valid
 from vitplug.plugs import INTERMEDIATES, NETWORK_SOCKETS, BlockShape, LayerPlan, LayerPlugs, PlugModules, PlugSet
 
 from .edits import Edits, edited
-from .padding import TokenMap, shrink, valid_sizes
+from .padding import TokenMap
 from .pixels import PixelGrid, attention_received, check_fit, check_image_size, choose_maps, choose_query
+from .plan import plan_of, with_biases
 
 # An output for each of a model's out_indices; a class token with a distillation token is a pair.
 Outputs = tuple[Tensor | tuple[Tensor, ...], ...]
@@ -182,6 +184,7 @@ class PluggedModel(nn.Module):
             ValueError: If they cannot work together on this host.
         """
         self.num_prefix = self.num_extra_tokens + plug_set.num_prefix
+        self.__dict__.pop('_kept_plans', None)
         self.plugs, layers = plug_set.build(self._plans(), self.network_sockets)
         #: Names of the plugs, in the order in which their modules are built.
         self.plug_names = [plug.name for plug in plug_set.indices]
@@ -202,7 +205,7 @@ class PluggedModel(nn.Module):
                 num_layers=len(self.plugged_blocks()),
                 embed_dims=section.embed_dims,
                 shape=block.shape,
-                site=self._site(self.planned_layout, index, TokenMap(entering.hw)),
+                site=self.site(self.planned_layout, index, TokenMap(entering.hw)),
                 stage=section.stage,
                 num_stages=sections[-1].stage + 1,
                 sockets=block.sockets,
@@ -228,7 +231,7 @@ class PluggedModel(nn.Module):
             if section.merge is not None:
                 entering = section.merge.place(entering)
 
-    def _site(self, layout: Callable[[int, tuple[int, int]], Layout], index: int, tokens: TokenMap) -> Site:
+    def site(self, layout: Callable[[int, tuple[int, int]], Layout], index: int, tokens: TokenMap) -> Site:
         """The site of a block.
 
         Args:
@@ -237,15 +240,21 @@ class PluggedModel(nn.Module):
             tokens: The tokens that enter the block.
         """
         of_queries, of_keys = self.strides(index)
-        queries = tokens.every(of_queries)
         entering = None if of_queries == 1 else tokens.hw
-        site = Site(layout(index, queries.hw), index=index, valid=queries.valid_BN, entering=entering)
+        keys = None if of_keys == of_queries else self.key_layout(index, tokens.every(of_keys).hw)
+        valid, valid_keys = self.valid(index, tokens)
+        queries = layout(index, tokens.every(of_queries).hw)
+        return Site(queries, keys, index, valid=valid, valid_keys=valid_keys, entering=entering)
+
+    def valid(self, index: int, tokens: TokenMap) -> tuple[Valid, Valid]:
+        """What makes the masks of valid queries ``(B, N)``, and of valid keys by window where they are others."""
+        if tokens.sizes_B2 is None:
+            return None, None
+        of_queries, of_keys = self.strides(index)
+        queries, keys = tokens.every(of_queries), tokens.every(of_keys)
         if of_keys == of_queries:
-            return site
-        key_tokens = tokens.every(of_keys)
-        keys, valid_BN = self.key_layout(index, key_tokens.hw), key_tokens.valid_BN
-        valid_keys = None if valid_BN is None else keys.to_windows(valid_BN.unsqueeze(-1)).squeeze(-1)
-        return replace(site, keys=keys, valid_keys=valid_keys)
+            return queries.valid, None
+        return queries.valid, partial(_by_window, self.key_layout(index, keys.hw), keys)
 
     def learned_values(self) -> dict[str, dict[int | None, Tensor]]:
         """The values worth watching that the plugs have learned, as they act: alpha, A, sigma, Lambda.
@@ -380,40 +389,53 @@ class PluggedModel(nn.Module):
     def forward_features(self, images: Tensor, recorder: Recorder | None, **settings: Any) -> Outputs:
         """Outputs of images ``(B, C, H, W)``; intermediates go to the recorder."""
         x_BND, hw = self.embed(images, **settings)
-        x_BND, carry = self.plugs.add_prefix(x_BND, self.num_extra_tokens), self.plugs.start()
-        tokens = TokenMap(hw, shrink(valid_sizes(images), self.image_stride), self.num_prefix)
+        x_BND, sections = self.plugs.add_prefix(x_BND, self.num_extra_tokens), self.sections()
+        plan = plan_of(self, sections, hw, images)
+        blocks = [block for section in sections for block in section.blocks]
+        carry = self.start(with_biases(blocks, plan.sites, self.plugs.start()), plan.sites, x_BND)
         outs: list[Tensor | tuple[Tensor, ...]] = []
-        index, sections = 0, self.sections()
+        index, last = 0, len(sections) - 1
         for number, section in enumerate(sections):
             for block in section.blocks:
-                site = self._site(self.layout, index, tokens)
-                x_BND, carry = self.run_block(block, x_BND, site, carry, recorder)
-                tokens = tokens.every(self.strides(index)[0])
+                x_BND, carry = self.run_block(block, x_BND, plan.sites[index], carry, recorder)
                 index += 1
-            if number == len(sections) - 1:
-                site = Site(GlobalLayout(*tokens.hw, self.num_prefix), index=index - 1, valid=tokens.valid_BN)
-                record = recorder.at(index - 1) if recorder else None
-                if record is not None:
-                    record.site = site
-                x_BND = self.plugs.finish(x_BND, site, carry, record)
-            out = self.plugs.drop_prefix(x_BND, self.num_extra_tokens), tokens.hw
+            if number == last:
+                x_BND = self._finish(x_BND, plan.last, carry, recorder)
+            out, (tokens, merged) = x_BND, plan.ends[number]
             if section.merge is not None:
-                x_BND, hw = section.merge(x_BND, tokens.hw)
-                tokens = tokens.merged(hw, section.merge.stride)
-            if number in self.out_indices:
-                outs.append(self.format_output(number, *((x_BND, tokens.hw) if self.out_after_downsample else out)))
+                x_BND, _ = section.merge(x_BND, tokens.hw)
+            if number not in self.out_indices:
+                continue
+            if self.out_after_downsample:
+                outs.append(self.format_output(number, x_BND, merged.hw))
+            else:
+                out = self.plugs.drop_prefix(out, self.num_extra_tokens)
+                outs.append(self.format_output(number, out, tokens.hw))
         return tuple(outs)
+
+    def start(self, carry: Carry, sites: Sequence[Site], x_BND: Tensor) -> Carry:
+        """The carry of a new forward with what the host itself hands to its blocks."""
+        return carry
+
+    def _finish(self, x_BND: Tensor, site: Site, carry: Carry, recorder: Recorder | None) -> Tensor:
+        record = recorder.at(site.index) if recorder else None
+        if record is not None:
+            record.site = site
+        return self.plugs.finish(x_BND, site, carry, record)
 
     def run_block(
         self, block: Block, x_BND: Tensor, site: Site, carry: Carry, recorder: Recorder | None
     ) -> tuple[Tensor, Carry]:
         """One block, by activation checkpointing where ``block.with_cp`` says so, unless it is recorded."""
-        record = recorder.at(site.index) if recorder else None
-        if record is not None:
+        if recorder is not None and (record := recorder.at(site.index)) is not None:
             record.enter(site.in_windows(x_BND.device))
-        elif block.with_cp and torch.is_grad_enabled():
+            return _run(block, x_BND, site, carry, record)
+        if block.with_cp and torch.is_grad_enabled():
             return checkpoint(_run, block, x_BND, site, carry, None, use_reentrant=False)
-        return _run(block, x_BND, site, carry, record)
+        return _run(block, x_BND, site, carry, None)
+
+    def __getstate__(self) -> dict:
+        return {key: value for key, value in self.__dict__.items() if key != '_kept_plans'}
 
     # --- maps on images ---
 
@@ -492,11 +514,19 @@ class PluggedModel(nn.Module):
         return key_pixels.to_image(attention_received(maps, layout, key_layout, token), size)
 
 
+def _by_window(layout: Layout, tokens: TokenMap) -> Tensor | None:
+    valid_BN = tokens.valid()
+    return None if valid_BN is None else layout.to_windows(valid_BN.unsqueeze(-1)).squeeze(-1)
+
+
 def _run(block: Block, x_BND: Tensor, site: Site, carry: Carry, record: LayerRecord | None) -> tuple[Tensor, Carry]:
     """A block between its two sockets of the stream of tokens."""
-    x_BND, carry = block.plugs.stream('block_in', x_BND, site, carry)
+    plugs = block.plugs.bind()
+    if plugs.block_in:
+        x_BND, carry = plugs.stream('block_in', x_BND, site, carry)
     x_BND, carry = block(x_BND, site, carry, record)
-    x_BND, carry = block.plugs.stream('block_out', x_BND, site, carry)
+    if plugs.block_out:
+        x_BND, carry = plugs.stream('block_out', x_BND, site, carry)
     if record is not None:
         record.add(block=x_BND)
     return x_BND, carry

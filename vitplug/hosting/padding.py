@@ -76,13 +76,17 @@ class TokenMap:
         sizes_B2: Valid rows and columns of each image, from the first on; None if all are.
         num_prefix: Prefix tokens, which are valid.
 
-    Attributes:
-        valid_BN: Mask ``(B, num_prefix + h * w)``, True for valid tokens; None if all are.
     """
 
     def __init__(self, hw: tuple[int, int], sizes_B2: Tensor | None = None, num_prefix: int = 0):
         self.hw, self.sizes_B2, self.num_prefix = (hw[0], hw[1]), sizes_B2, num_prefix
-        self.valid_BN = None if sizes_B2 is None else self._mask(sizes_B2)
+        self._valid_BN: Tensor | None = None
+
+    def valid(self) -> Tensor | None:
+        """``(B, num_prefix + h * w)``, True for valid tokens; None if all are. Made when it is first asked for."""
+        if self._valid_BN is None and self.sizes_B2 is not None:
+            self._valid_BN = self._mask(self.sizes_B2)
+        return self._valid_BN
 
     def every(self, step: int) -> 'TokenMap':
         """Every ``step``-th token along both axes, from the first on."""

@@ -7,8 +7,8 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from .plug import BlockShape, LayerPlan, Plug
-from .plug_set import LayerPlugs, NetworkPlugs, PlugModules, PlugSet
-from .sockets import BLOCK_SOCKETS, NETWORK_SOCKETS
+from .plug_set import Bindable, LayerPlugs, NetworkPlugs, PlugModules, PlugSet
+from .sockets import BLOCK_SOCKETS, NETWORK_SOCKETS, Sockets
 
 # Not of a paper: mmengine's registry, and texts of plugs, which need the plugs.
 _NO_PLUGS = ('register', 'text')
@@ -34,6 +34,7 @@ __all__ = [
     'INTERMEDIATES',
     'NETWORK_SOCKETS',
     'PLUG_TYPES',
+    'Bindable',
     'BlockShape',
     'LayerPlan',
     'LayerPlugs',
@@ -41,5 +42,6 @@ __all__ = [
     'Plug',
     'PlugModules',
     'PlugSet',
+    'Sockets',
     *(plug.__name__ for plug in PLUG_TYPES),
 ]

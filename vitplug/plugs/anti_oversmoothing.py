@@ -9,10 +9,9 @@ from torch import Tensor, nn
 
 from ..attention.carry import Carry
 from ..attention.core import uniform_attention, uniform_maps
-from ..attention.fused import fused
-from ..attention.inputs import Attention
+from ..attention.forms import fused
+from ..attention.inputs import Attention, FastForm
 from ..attention.site import Site
-from ..attention.sockets import FastForm
 from .checks import check_flag
 from .context_broadcast import token_mean
 from .learned import LearnedVectors
@@ -68,11 +67,14 @@ class ScaledMaps(LearnedVectors):
         return partial(self._of_outputs, site)
 
     def _of_outputs(self, site: Site, inputs: Attention, carry: Carry) -> tuple[Tensor, Carry]:
-        out_BWHNd = fused(inputs)
-        scale_H11 = self.attention_scale.to(out_BWHNd.dtype)[:, None, None]
-        v = inputs.v
-        shift = -scale_H11 * (v.mean(-2, keepdim=True) if self.counts_masked else uniform_attention(v, site))
-        return torch.addcmul(shift, out_BWHNd, 1 + scale_H11), carry
+        out = fused(inputs)
+        scale_H11, v = self.attention_scale.to(out.dtype)[:, None, None], inputs.v
+        uniform = (
+            uniform_attention(inputs.by_window(v), site).flatten(0, 1)
+            if not self.counts_masked
+            else v.mean(-2, keepdim=True)
+        )
+        return torch.addcmul(-scale_H11 * uniform, out, 1 + scale_H11), carry
 
 
 class FeatureScale(Plug):

@@ -198,18 +198,18 @@ class BroadFeature(nn.Module):
         # All blocks are compared on the grids of the last one.
         taps = {name: [self._split_heads(t, valid, ts[-1][2]) for t, valid, _ in ts] for name, ts in tapped.items()}
         valid = tapped['k'][-1][1]
-        q, k = (torch.cat(taps[name], dim=-1).unsqueeze(1) for name in ('q', 'k'))
-        out_BWHNd, probs = attend_bare(
+        q, k = (torch.cat(taps[name], dim=-1) for name in ('q', 'k'))
+        out_BHNd, probs = attend_bare(
             q,
             k,
-            self._pool(taps['v'], x_BND.shape[-1] // self.num_heads).unsqueeze(1),
+            self._pool(taps['v'], x_BND.shape[-1] // self.num_heads),
             scale=self.scale,
-            valid_BWN=None if valid is None else _some_keys(valid.flatten(1).unsqueeze(1)),
+            valid_BN=None if valid is None else _some_keys(valid.flatten(1)),
             wants_probs=record is not None and 'broad_probs' in record.names,
         )
         if record is not None:
             record.add(broad_probs=probs)
-        feature_BND = out_BWHNd.squeeze(1).transpose(1, 2).flatten(2).to(x_BND.dtype)
+        feature_BND = out_BHNd.transpose(1, 2).flatten(2).to(x_BND.dtype)
         prefix = x_BND.shape[1] - feature_BND.shape[1]
         return x_BND + self.gamma * (F.pad(feature_BND, (0, 0, prefix, 0)) if prefix else feature_BND)
 
@@ -226,9 +226,9 @@ class BroadFeature(nn.Module):
         return torch.stack([_average_channels(v, dims) for v in taps]).mean(0)
 
 
-def _some_keys(valid_BWN: Tensor) -> Tensor:
+def _some_keys(valid_BN: Tensor) -> Tensor:
     """The valid keys; all keys of an image without any, since a softmax over none is no number."""
-    return valid_BWN | ~valid_BWN.any(dim=-1, keepdim=True)
+    return valid_BN | ~valid_BN.any(dim=-1, keepdim=True)
 
 
 def _max_pool(t_BhwC: Tensor, valid_Bhw1: Tensor | None, hw: tuple[int, int]) -> Tensor:

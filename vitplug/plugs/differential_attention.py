@@ -6,14 +6,11 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from vitplug.compat import replace
-
 from ..attention.carry import Carry
-from ..attention.fused import fused
-from ..attention.inputs import Attention
+from ..attention.forms import fused
+from ..attention.inputs import Attention, FastForm
 from ..attention.precision import at_least_float32
 from ..attention.site import Site
-from ..attention.sockets import FastForm
 from .plug import LayerPlan, Plug
 
 
@@ -94,30 +91,29 @@ class Difference(nn.Module):
         return self._by_two
 
     def _by_two(self, inputs: Attention, carry: Carry) -> tuple[Tensor, Carry]:
-        v = _paired(inputs.v)
+        v, mask = _paired(inputs.v), inputs.mask
         first, second = (
             fused(
-                replace(
-                    inputs,
-                    q=inputs.q[:, :, every],
-                    k=inputs.k[:, :, every],
+                inputs._replace(
+                    q=inputs.q[:, every],
+                    k=inputs.k[:, every],
                     v=v,
                     biases=tuple(bias.heads(every) for bias in inputs.biases),
-                    mask=inputs.mask if inputs.mask is None or inputs.mask.shape[2] == 1 else inputs.mask[:, :, every],
+                    mask=mask if mask is None or mask.shape[2] == 1 else mask[:, :, every],
                 )
             )
             for every in (slice(0, None, 2), slice(1, None, 2))
         )
         return self._normed(first - self.share.to(first.dtype) * second), carry
 
-    def _normed(self, out_BWHNe: Tensor) -> Tensor:
-        """The outputs of pairs ``(B, W, H / 2, Nq, 2 d)``, normalised, as those of heads ``(B, W, H, Nq, d)``."""
-        wide = out_BWHNe.to(at_least_float32(out_BWHNe.dtype))
+    def _normed(self, out_HNe: Tensor) -> Tensor:
+        """The outputs of pairs ``(..., H / 2, Nq, 2 d)``, normalised, as those of heads ``(..., H, Nq, d)``."""
+        wide = out_HNe.to(at_least_float32(out_HNe.dtype))
         normed = wide * (wide.square().mean(-1, keepdim=True) + self.EPS).rsqrt() * self.weight
-        both = (normed * (1 - self.start)).to(out_BWHNe.dtype).unflatten(-1, (2, -1))
-        return both.transpose(3, 4).flatten(2, 3)
+        both = (normed * (1 - self.start)).to(out_HNe.dtype).unflatten(-1, (2, -1))
+        return both.transpose(-3, -2).flatten(-4, -3)
 
 
-def _paired(v_BWHNd: Tensor) -> Tensor:
-    """The values of every two heads side by side, ``(B, W, H / 2, Nk, 2 d)``."""
-    return v_BWHNd.unflatten(2, (-1, 2)).transpose(3, 4).flatten(4)
+def _paired(v_HNd: Tensor) -> Tensor:
+    """The values of every two heads side by side, ``(..., H / 2, Nk, 2 d)``."""
+    return v_HNd.unflatten(-3, (-1, 2)).transpose(-3, -2).flatten(-2)

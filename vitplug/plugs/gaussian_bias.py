@@ -5,19 +5,24 @@ Trained ViTs look at a Gaussian neighbourhood; GAB gives it to them with two num
 """
 
 from collections.abc import Mapping, Sequence
-from math import prod
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..attention.bias import DenseBias, OffsetBias
+from ..attention.bias import DenseBias
 from ..attention.cache import cached
-from ..attention.grids import GridPair
+from ..attention.grids import MOST_INDICES, GridPair
+from ..attention.precision import at_least_float32
 from ..attention.site import Site
+from ..attention.tuning import BIAS_STEP
 from .checks import check_choice, check_flag, check_number
 from .plug import LayerPlan, Plug
 from .sockets import SHARED
+
+# Minus the squared distance of pairs without a bias: exp of it is 0, and so is 0 times it.
+FAR = -1e30
 
 
 class GaussianAttentionBias(Plug):
@@ -108,7 +113,7 @@ class Gaussian(nn.Module):
 
     def __init__(self, heads: int, amplitude: float, sigma: float, reference: tuple[int, int] | None):
         super().__init__()
-        self.start = amplitude, sigma
+        self.heads, self.start = heads, (amplitude, sigma)
         self.gab_amplitude, self.gab_sigma = (nn.Parameter(torch.empty(heads)) for _ in self.start)
         self.reference = reference
         self.reset_parameters()
@@ -118,27 +123,45 @@ class Gaussian(nn.Module):
         for parameter, value in zip((self.gab_amplitude, self.gab_sigma), self.start, strict=True):
             nn.init.constant_(parameter, value)
 
-    def forward(self, site: Site) -> OffsetBias | DenseBias:
-        """The bias: by offset where queries and keys lie on one grid, of all pairs elsewhere."""
-        pairs, peak_H = site.pairs, self._peak()
-        # Both axes in one operation: small ones cost a GPU the time of their start.
-        exponents, shapes = _minus_squares(pairs, self.reference, peak_H.device, peak_H.dtype)
-        along = torch.exp(exponents / self._width()[:, None]).split([prod(shape) for shape in shapes], dim=1)
-        column, row = (values.unflatten(1, shape) for values, shape in zip(along, shapes, strict=True))
-        if pairs.queries.hw == pairs.keys.hw:
-            return OffsetBias(peak_H[:, None, None] * column[:, :, None] * row[:, None, :], pairs)
-        values = peak_H[:, None, None, None, None] * column[:, :, None, :, None] * row[:, None, :, None, :]
-        values, prefixes = values.flatten(3).flatten(1, 2), (pairs.keys.num_prefix, 0, pairs.queries.num_prefix, 0)
-        # Padding by nothing is a copy, and all pairs may be a gigabyte.
-        return DenseBias((F.pad(values, prefixes) if any(prefixes) else values)[None, None])
+    def forward(self, site: Site) -> DenseBias:
+        """The bias of all pairs."""
+        squares = _minus_squares(site.pairs, self.reference, self._peak().device, self._peak().dtype)
+        return DenseBias(_Bell.apply(self._peak(), self._width(), squares), site.pairs.keys.num_tokens)
+
+    @staticmethod
+    def together(modules: Sequence['Gaussian'], site: Site) -> list[DenseBias] | None:
+        """The biases of blocks with equal grids, in as many operations as one; None where that is not possible.
+
+        All of them are in memory at once then, which above some 1,000 tokens would weigh more than the operations.
+        """
+        pairs = site.pairs
+        few = pairs.queries.num_tokens * pairs.keys.num_tokens <= MOST_INDICES
+        if not few or not all(module._is_whole() for module in modules):
+            return None
+        peak = torch.stack([module.gab_amplitude for module in modules])
+        width = torch.stack([module.gab_sigma for module in modules])
+        peak, width = _squared(peak), _doubled(width)
+        squares = _minus_squares(pairs, modules[0].reference, peak.device, peak.dtype)
+        values = _Bell.apply(peak, width, squares).unbind(0)
+        return [DenseBias(value, pairs.keys.num_tokens) for value in values]
+
+    def _is_whole(self) -> bool:
+        """Whether it may be read before its block is called: it has no hooks, and is no shard (FSDP)."""
+        parameters = (self.gab_amplitude, self.gab_sigma)
+        is_whole = all(isinstance(p, nn.Parameter) and len(p) == self.heads for p in parameters)
+        sharded = any(hasattr(p, 'device_mesh') for p in parameters)
+        return is_whole and not sharded and not self._forward_hooks and not self._forward_pre_hooks
+
+    @property
+    def together_key(self) -> tuple:
+        """Blocks on one grid whose keys are equal get their biases at once."""
+        return type(self), self.reference, self.heads
 
     def _peak(self) -> Tensor:
-        return self.gab_amplitude.to(torch.promote_types(self.gab_sigma.dtype, torch.float32)).square()
+        return _squared(self.gab_amplitude)
 
     def _width(self) -> Tensor:
-        """``2 sigma^2``; the guard keeps the exponent finite should sigma be trained towards zero."""
-        wide = torch.promote_types(self.gab_sigma.dtype, torch.float32)
-        return 2 * self.gab_sigma.to(wide).square().clamp(min=1e-4)
+        return _doubled(self.gab_sigma)
 
     def folded(self) -> 'ConstantGaussian':
         """The same with ``A^2`` and ``2 sigma^2`` as constants."""
@@ -157,9 +180,12 @@ class ConstantGaussian(Gaussian):
 
     def __init__(self, gaussian: Gaussian):
         nn.Module.__init__(self)
-        self.reference = gaussian.reference
+        self.reference, self.heads = gaussian.reference, gaussian.heads
         self.register_buffer('peak_H', gaussian._peak().detach())
         self.register_buffer('width_H', gaussian._width().detach())
+
+    def _is_whole(self) -> bool:
+        return False  # no parameters
 
     def _peak(self) -> Tensor:
         return self.peak_H.to(torch.promote_types(self.peak_H.dtype, torch.float32))
@@ -177,22 +203,60 @@ def _finer(pairs: GridPair) -> tuple[int, int]:
     return max(qh, kh), max(qw, kw)
 
 
-@cached(64)
+def _squared(amplitude: Tensor) -> Tensor:
+    """``A^2``."""
+    return amplitude.to(at_least_float32(amplitude.dtype)).square()
+
+
+def _doubled(sigma: Tensor) -> Tensor:
+    """``2 sigma^2``; the guard keeps the exponent finite should sigma be trained towards zero."""
+    return 2 * sigma.to(at_least_float32(sigma.dtype)).square().clamp(min=1e-4)
+
+
+class _Bell(torch.autograd.Function):
+    """``peak * exp(minus_squares / width)``: ``(..., H)`` twice and ``(Nq, Nk)`` to ``(..., H, Nq, Nk)``.
+
+    Both gradients come of two sums over all pairs, in a third of autograd's operations. Backward forms the bell again,
+    so that it may be differentiated, and keeps no value of a pair.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, peak: Tensor, width: Tensor, minus_squares: Tensor) -> Tensor:
+        ctx.save_for_backward(peak, width, minus_squares)
+        return torch.exp(minus_squares / width[..., None, None]).mul(peak[..., None, None])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        peak, width, minus_squares = ctx.saved_tensors
+        weighed = grad * torch.exp(minus_squares / width[..., None, None])
+        of_squares = (weighed * minus_squares).sum((-2, -1))
+        return weighed.sum((-2, -1)), -peak * of_squares / width.square(), None
+
+
 def _minus_squares(
     pairs: GridPair, reference: tuple[int, int] | None, device: torch.device, dtype: torch.dtype
-) -> tuple[Tensor, list[torch.Size]]:
-    """``-d^2`` of distances along both axes in tokens of the finer grid, or of a reference grid; one after the other.
+) -> Tensor:
+    """``-d^2`` of all pairs, ``(Nq, Nk rounded up)``, in tokens of the finer grid, or of a reference grid.
 
-    Returns:
-        The values, and the shapes of the two axes: offsets where queries and keys lie on one grid,
-        ``(queries, keys)`` elsewhere.
+    -infinity for pairs with a prefix token and for keys that do not exist would make gradients no numbers; FAR is as
+    far as that.
     """
-    like = torch.empty(0, device=device, dtype=dtype)
-    alike = pairs.queries.hw == pairs.keys.hw
-    distances = list(pairs.offsets(like)) if alike else _distances(pairs, like)
+    is_few = not torch.compiler.is_compiling() and pairs.queries.num_tokens * pairs.keys.num_tokens <= MOST_INDICES
+    return (_kept_squares if is_few else _all_squares)(pairs, reference, device, dtype)
+
+
+def _all_squares(
+    pairs: GridPair, reference: tuple[int, int] | None, device: torch.device, dtype: torch.dtype
+) -> Tensor:
+    dy, dx = _distances(pairs, torch.empty(0, device=device, dtype=dtype))
     if reference is not None:
-        distances = [d * (of / side) for d, of, side in zip(distances, reference, _finer(pairs), strict=True)]
-    return torch.cat([-d.square().flatten() for d in distances]), [d.shape for d in distances]
+        dy, dx = (d * (of / side) for d, of, side in zip((dy, dx), reference, _finer(pairs), strict=True))
+    squares = -(dy.square()[:, None, :, None] + dx.square()[None, :, None, :]).flatten(2).flatten(0, 1)
+    sides = (pairs.keys.num_prefix, -pairs.keys.num_tokens % BIAS_STEP, pairs.queries.num_prefix, 0)
+    return F.pad(squares, sides, value=FAR)
+
+
+_kept_squares = cached(32)(_all_squares)
 
 
 def _distances(pairs: GridPair, like: Tensor) -> list[Tensor]:
@@ -214,8 +278,18 @@ class SharedGaussian(nn.Module):
         super().__init__()
         self.owned = (gaussian,)
 
-    def forward(self, site: Site) -> OffsetBias | DenseBias:
+    def forward(self, site: Site) -> DenseBias:
         return self.owned[0](site)
+
+    @property
+    def together_key(self) -> tuple:
+        """See :class:`~vitplug.plugs.sockets.MadeTogether`."""
+        return type(self), self.owned[0]
+
+    @staticmethod
+    def together(modules: Sequence['SharedGaussian'], site: Site) -> list[DenseBias]:
+        """One bias for all blocks."""
+        return [modules[0](site)] * len(modules)
 
     def folded(self) -> ConstantGaussian:
         return self.owned[0].folded()

@@ -8,26 +8,22 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from ..attention.bias import PairBias, merged
 from ..attention.carry import Carry
-from ..attention.fused import fused
-from ..attention.inputs import Attention, ExtraKeys
 from ..attention.intermediates import LayerRecord
-from ..attention.precision import softmax
 from ..attention.site import Site
-from ..attention.sockets import FastForm
 from .plug import BlockShape, LayerPlan, Plug
 from .sockets import (
     BLOCK_SOCKETS,
     BRANCHES,
     EXCLUSIVE_SOCKETS,
     NETWORK_SOCKETS,
+    NOTHING,
     PAIR_SOCKETS,
     QK_SOCKETS,
     SHARED,
     HasFastForm,
+    Sockets,
     WeighsValues,
-    WidensScores,
 )
 
 # Module of the functions with which an `init_cfg` goes over all layers.
@@ -39,24 +35,6 @@ INITIALISERS = 'mmengine.model.weight_init'
 def is_plug(key: str) -> bool:
     """Whether a tensor belongs to a plug, by its name in a state dict."""
     return 'plugs' in key.split('.')
-
-
-def _fused_form(inputs: Attention, carry: Carry) -> tuple[Tensor, Carry]:
-    return fused(inputs), carry
-
-
-def _taken(socket: str, returned: tuple, parts: int) -> tuple:
-    """What a module of a socket returns. A lone tensor would be taken apart along its batch.
-
-    Raises:
-        TypeError: If it is no tuple of so many parts.
-    """
-    if not isinstance(returned, tuple) or len(returned) != parts:
-        what = f'a tuple of {len(returned)}' if isinstance(returned, tuple) else f'a {type(returned).__name__}'
-        raise TypeError(
-            f'a module of the socket {socket!r} returns {what}: must be a tuple of {parts}, with the carry as the last'
-        )
-    return returned
 
 
 class PlugPart(nn.ModuleDict):
@@ -82,7 +60,6 @@ class PlugModules(nn.ModuleDict):
 
     def at(self, socket: str) -> list[nn.Module]:
         """The modules in one socket."""
-        # Asked some 25 times a block: the methods of `ModuleDict` took a twelfth of a small model's time.
         parts: Any = self._modules
         return [part._modules[socket] for part in parts.values() if socket in part._modules]
 
@@ -98,143 +75,52 @@ class PlugModules(nn.ModuleDict):
 class LayerPlugs(PlugModules):
     """The plug modules of one block: plug name -> socket -> module. Empty, it does nothing."""
 
-    def of_pairs(self, widened: bool = False) -> list[nn.Module]:
-        """The modules that need maps, without the one in the scores socket where it has widened q and k."""
-        return [module for socket in PAIR_SOCKETS[widened:] for module in self.at(socket)]
+    def bind(self) -> Sockets:
+        """The modules by socket.
+
+        They are found again where one was put in, taken out or replaced (edits, PEFT, quantisers, a replica of
+        DataParallel): the comparison takes a microsecond a block in each forward.
+        """
+        parts: Any = self._modules
+        if not parts:
+            return NOTHING
+        if torch.compiler.is_compiling():
+            return Sockets([part._modules for part in parts.values()])
+        present: list[Any] = []
+        for part in parts.values():
+            present += part._modules.values()
+        before, sockets = self.__dict__.get('_bound', (None, NOTHING))
+        if before != present:
+            sockets = Sockets([part._modules for part in parts.values()])
+            self.__dict__['_bound'] = present, sockets
+        return sockets
+
+    def __getstate__(self) -> dict:
+        return {key: value for key, value in self.__dict__.items() if key != '_bound'}
 
     def fuses(self, site: Site) -> bool:
         """Whether attention needs no maps: no plug changes scores or maps, or q and k widen."""
-        return not self.of_pairs(self.widens(site))
-
-    def fast_form(self, inputs: Attention, site: Site, widened: bool) -> FastForm | None:
-        """The exact fast form of an attention; None where its maps must be formed."""
-        modules = self.of_pairs(widened)
-        if not modules:
-            return _fused_form
-        if len(modules) == 1 and isinstance(modules[0], HasFastForm):
-            return modules[0].fast_form(inputs, site)
-        return None
-
-    @property
-    def keeps_windows_apart(self) -> bool:
-        """Whether some windows may go through attention without the others."""
-        return not any(self.at(socket) for socket in ('qkv', 'tap', *PAIR_SOCKETS))
-
-    @property
-    def keeps_scores(self) -> bool:
-        """Whether the logits are the scores plus the biases."""
-        return not self.at('scores')
-
-    def widens(self, site: Site) -> bool:
-        """Whether the module that changes the scores prefers to widen q and k."""
-        return any(isinstance(module, WidensScores) and module.widens(site) for module in self.at('scores'))
-
-    def widen(self, inputs: Attention, carry: Carry) -> tuple[Attention, Carry]:
-        """Wider q and k and biases such that ``scale * q @ k^T + biases`` equals the logits, and the next carry."""
-        (module,) = (module for module in self.at('scores') if isinstance(module, WidensScores))
-        return module.widen(inputs, carry)
-
-    def change_qkv(
-        self, q: Tensor, k: Tensor, v: Tensor, site: Site, carry: Carry
-    ) -> tuple[Tensor, Tensor, Tensor, Carry]:
-        """q, k and v after the qkv socket, and the next carry."""
-        for module in self.at('qkv'):
-            q, k, v, carry = _taken('qkv', module(q, k, v, site, carry), 4)
-        return q, k, v, carry
-
-    def tap(self, q: Tensor, k: Tensor, v: Tensor, site: Site, carry: Carry) -> Carry:
-        """The carry after the tap socket."""
-        for module in self.at('tap'):
-            carry = module(q, k, v, site, carry)
-        return carry
-
-    def extra_keys(self, q: Tensor, site: Site) -> list[ExtraKeys]:
-        """Keys that belong to no token."""
-        return [ExtraKeys(*_taken('extra_keys', module(q, site), 3)) for module in self.at('extra_keys')]
-
-    def add_bias(self, biases: Sequence[PairBias], site: Site) -> tuple[PairBias, ...]:
-        """The host's position biases plus those of the bias socket, at most one of each kind."""
-        return merged((*biases, *(module(site) for module in self.at('bias'))))
-
-    def blend_scores(self, scores: Tensor, bias: Tensor | None, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
-        """Logits ``(B, W, H, Nq, Nk)`` of scores and bias, by the module in the scores socket."""
-        (module,) = self.at('scores')
-        return _taken('scores', module(scores, bias, site, carry), 2)
-
-    def change_logits(self, logits: Tensor, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
-        """Logits ``(B, W, H, Nq, Nk)``, without mask, after the logits socket, and the next carry."""
-        for module in self.at('logits'):
-            logits, carry = _taken('logits', module(logits, site, carry), 2)
-        return logits, carry
-
-    def normalise(self, logits: Tensor, site: Site, carry: Carry) -> Tensor:
-        """Probabilities ``(B, W, H, Nq, Nk)`` of logits with mask."""
-        for module in self.at('normalise'):
-            return module(logits, site, carry)
-        return softmax(logits)
-
-    def refine_map(self, probs: Tensor, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
-        """The maps that multiply v."""
-        maps = probs
-        for module in self.at('map'):
-            maps, carry = _taken('map', module(maps, site, carry), 2)
-        return maps, carry
-
-    def weigh(self, maps: Tensor, v_BWHNd: Tensor) -> tuple[Tensor, Tensor]:
-        """The maps times the values, and the value heads beyond the maps."""
-        for module in self.at('map'):
-            if isinstance(module, WeighsValues):
-                return module.weigh(maps, v_BWHNd)
-        heads = maps.shape[2]
-        return maps @ v_BWHNd[:, :, :heads], v_BWHNd[:, :, heads:]
-
-    def change_heads(
-        self,
-        heads_BNe: Tensor,
-        tokens_BND: Tensor | None,
-        site: Site,
-        carry: Carry,
-        head_dims: int,
-        record: LayerRecord | None = None,
-    ) -> Tensor:
-        """Outputs of the heads, side by side, after the heads socket; they are recorded.
-
-        Args:
-            heads_BNe: The outputs.
-            tokens_BND: The tokens that entered the branch; None where they are not those of the queries.
-            site: Where they are.
-            carry: Tensors that earlier blocks and sockets handed on.
-            head_dims: Width of one head.
-            record: Takes them.
-        """
-        modules = self.at('heads')
-        if not modules and record is None:
-            return heads_BNe
-        heads_BNHd = heads_BNe.unflatten(-1, (-1, head_dims))
-        for module in modules:
-            heads_BNHd = module(heads_BNHd, tokens_BND, site, carry)
-        if record is not None:
-            record.add(heads=heads_BNHd)
-        return heads_BNHd.flatten(2)
+        return not self.bind().needs_maps(site)
 
     def tokens(self, socket: str, x_BND: Tensor, site: Site) -> Tensor:
-        """Tokens of a branch after a token socket."""
-        for module in self.at(socket):
-            x_BND = module(x_BND, site)
-        return x_BND
+        """See :meth:`Sockets.tokens`."""
+        return self.bind().tokens(socket, x_BND, site)
 
     def residual(self, branch: str, x_BND: Tensor, site: Site, record: LayerRecord | None) -> Tensor:
-        """Output of a branch, ``'msa'`` or ``'mlp'``, as it is added to the tokens; it is recorded."""
-        x_BND = self.tokens(f'{branch}_residual', x_BND, site)
-        if record is not None:
-            record.add(**{'attn' if branch == 'msa' else branch: x_BND})
-        return x_BND
+        """See :meth:`Sockets.residual`."""
+        return self.bind().residual(branch, x_BND, site, record)
 
     def stream(self, socket: str, x_BND: Tensor, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
-        """Tokens between blocks after ``'block_in'`` or ``'block_out'``, and the next carry."""
-        for module in self.at(socket):
-            x_BND, carry = _taken(socket, module(x_BND, site, carry), 2)
-        return x_BND, carry
+        """See :meth:`Sockets.stream`."""
+        return self.bind().stream(socket, x_BND, site, carry)
+
+    def change_heads(self, heads_BNe: Tensor, *where: Any) -> Tensor:
+        """See :meth:`Sockets.change_heads`."""
+        return self.bind().change_heads(heads_BNe, *where)
+
+
+#: The plugs of a block, as they are or bound: what takes one takes the other.
+Bindable = LayerPlugs | Sockets
 
 
 class NetworkPlugs(PlugModules):
@@ -243,33 +129,31 @@ class NetworkPlugs(PlugModules):
     def start(self) -> Carry:
         """The carry of a new forward."""
         carry: Carry = {}
-        for module in self.at('start'):
+        for module in self.at('start') if self._modules else ():
             carry = module(carry)
         return carry
 
     def add_prefix(self, x_BND: Tensor, num_prefix: int) -> Tensor:
-        """Tokens with those of the prefix socket after the host's ``num_prefix`` own."""
-        for part in self._prefixes():
+        """Tokens with those of the prefix socket after the host's ``num_prefix`` own; kept tokens come first."""
+        if not self._modules:
+            return x_BND
+        for part in sorted((p for p in self.values() if 'prefix' in p), key=lambda part: not part.plug.keeps_prefix):
             x_BND = part['prefix'](x_BND, num_prefix)
             num_prefix += part.plug.num_prefix
         return x_BND
 
     def drop_prefix(self, x_BND: Tensor, num_prefix: int) -> Tensor:
         """Tokens without those of :meth:`add_prefix` that are not kept."""
-        added, kept = (sum(p.plug.num_prefix for p in parts) for parts in (self._prefixes(), self._kept_prefixes()))
-        first, last = num_prefix + kept, num_prefix + added
+        if not self._modules:
+            return x_BND
+        adding = [part.plug for part in self.values() if 'prefix' in part]
+        first = num_prefix + sum(plug.num_prefix for plug in adding if plug.keeps_prefix)
+        last = num_prefix + sum(plug.num_prefix for plug in adding)
         return x_BND if first == last else torch.cat((x_BND[:, :first], x_BND[:, last:]), dim=1)
-
-    def _prefixes(self) -> list['PlugPart']:
-        """Parts with a prefix socket, kept tokens first."""
-        return sorted((p for p in self.values() if 'prefix' in p), key=lambda part: not part.plug.keeps_prefix)
-
-    def _kept_prefixes(self) -> list['PlugPart']:
-        return [part for part in self._prefixes() if part.plug.keeps_prefix]
 
     def finish(self, x_BND: Tensor, site: Site, carry: Carry, record: LayerRecord | None) -> Tensor:
         """Tokens of the last block after the finish socket."""
-        for module in self.at('finish'):
+        for module in self.at('finish') if self._modules else ():
             x_BND = module(x_BND, site, carry, record)
         return x_BND
 
@@ -357,7 +241,7 @@ class PlugSet:
         if not plain:
             return 'fused'
         takers = {name for i in plain for name in _takers(layers[i], PAIR_SOCKETS)}
-        alone = [layers[i].of_pairs(layers[i].widens(self.plans[i].site)) for i in plain]
+        alone = [layers[i].bind().pairs for i in plain]
         has_fast_form = all(len(modules) == 1 and isinstance(modules[0], HasFastForm) for modules in alone)
         what = 'has an exact fast form, maps where it does not pay' if has_fast_form else 'changes scores or maps'
         return f'fused but on blocks {_ranges(plain)} ({", ".join(sorted(takers))} {what})'

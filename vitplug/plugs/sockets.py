@@ -30,135 +30,33 @@ Sockets of the whole network::
     prefix      tokens before the first block                module(tokens, num_prefix) -> more tokens
     finish      tokens after the last block                  module(tokens, site, carry, record) -> tokens
 
-Each has a protocol below, which needs torch alone: a model of another library that calls
-:class:`~vitplug.plugs.LayerPlugs` in this order takes every plug.
+Shapes: q ``(B, W, H, Nq, d)``, k and v ``(B, W, H, Nk, d)``, scores, logits and maps ``(B, W, H, Nq, Nk)``, outputs of
+heads ``(B, N, H, d)``, tokens ``(B, N, D)``. What comes out is shaped as what goes in; the last maps multiply v.
+A site (:class:`~vitplug.attention.site.Site`) tells where the tokens are: windows, grids, mask, and ``valid`` for a
+padded batch, the tokens that count. The carry holds tensors of earlier blocks.
 
-Shapes: q ``(B, W, H, Nq, d)``, k and v ``(B, W, H, Nk, d)``, tokens ``(B, N, D)``. A site
-(:class:`~vitplug.attention.site.Site`) tells where the tokens are: windows, grids, mask, and ``valid`` for a padded
-batch, the tokens that count.
+- ``extra_keys``: k and v ``(B or 1, W or 1, H, E, d)``, and what is added to their scores, ``(H or 1, E)``, None for 0.
+  Padding hides none of them. They have no place: a block with them takes no plug in ``scores``, ``logits`` or ``map``,
+  and recorded maps are without their columns.
+- ``bias``: ``OffsetBias(table, site.pairs)`` where it depends on the offset alone.
+- ``scores``: the bias is ``(..., H or 1, Nq, Nk)``, None for none; the logits are without mask.
+- ``normalise``: the logits are with mask, whose entries are far below all others.
+- ``heads``: attention stays fused. A block that pools its queries has none of their tokens and gives None; a module
+  that does without says ``needs_tokens = False``.
+- ``prefix``: as many new tokens as the plug's ``num_prefix`` says, after the first ``num_prefix``, the host's own.
+- ``finish``: before the final norm; ``record`` is the last block's.
 """
 
-from typing import Protocol, runtime_checkable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
 from ..attention.bias import PairBias
-from ..attention.carry import Carry
-from ..attention.inputs import Attention
+from ..attention.carry import Carry, taken
+from ..attention.inputs import Attention, FastForm
 from ..attention.intermediates import LayerRecord
 from ..attention.site import Site
-from ..attention.sockets import FastForm
-
-
-class QkvSocket(Protocol):
-    """Changes q, k and v. The carry takes tensors that later blocks need."""
-
-    def __call__(
-        self, q_BWHNd: Tensor, k_BWHNd: Tensor, v_BWHNd: Tensor, site: Site, carry: Carry
-    ) -> tuple[Tensor, Tensor, Tensor, Carry]:
-        """q, k and v of the same shapes, and the next carry."""
-
-
-class TapSocket(Protocol):
-    """Hands q, k and v on."""
-
-    def __call__(self, q_BWHNd: Tensor, k_BWHNd: Tensor, v_BWHNd: Tensor, site: Site, carry: Carry) -> Carry:
-        """The next carry."""
-
-
-class BiasSocket(Protocol):
-    """A position bias, added to the host's."""
-
-    def __call__(self, site: Site) -> PairBias:
-        """The bias; ``OffsetBias(table, site.pairs)`` where it depends on the offset alone."""
-
-
-class ExtraKeysSocket(Protocol):
-    """Keys that every query sees besides the tokens', such as null keys and learned prefixes; padding hides none.
-
-    They have no place: a block with them takes no plug in ``scores``, ``logits`` or ``map``, and recorded maps are
-    without their columns.
-    """
-
-    def __call__(self, q_BWHNd: Tensor, site: Site) -> tuple[Tensor, Tensor, Tensor | None]:
-        """k and v ``(B or 1, W or 1, H, E, d)``, and what is added to their scores, ``(H or 1, E)``; None for 0."""
-
-
-class ScoresSocket(Protocol):
-    """Makes logits of scores ``(B, W, H, Nq, Nk)``."""
-
-    def __call__(self, scores: Tensor, bias: Tensor | None, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
-        """The logits without mask, and the next carry. ``bias`` is ``(..., H or 1, Nq, Nk)``, None for none."""
-
-
-class LogitsSocket(Protocol):
-    """Changes logits ``(B, W, H, Nq, Nk)``, which are without mask."""
-
-    def __call__(self, logits: Tensor, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
-        """The logits, and the next carry."""
-
-
-class NormaliseSocket(Protocol):
-    """Makes probabilities of logits ``(B, W, H, Nq, Nk)``, in which the mask's entries are far below all others."""
-
-    def __call__(self, logits: Tensor, site: Site, carry: Carry) -> Tensor:
-        """The probabilities."""
-
-
-class MapSocket(Protocol):
-    """Changes the maps ``(B, W, H, Nq, Nk)``, which are the probabilities at first, or replaces them."""
-
-    def __call__(self, maps: Tensor, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
-        """The maps, and the next carry. The last ones multiply the values."""
-
-
-class HeadsSocket(Protocol):
-    """Changes the output of each head; attention stays fused.
-
-    Attributes:
-        needs_tokens: Whether it uses the tokens. A block that pools its queries has none of them; it gives None.
-    """
-
-    needs_tokens: bool = True
-
-    def __call__(self, heads_BNHd: Tensor, tokens_BND: Tensor | None, site: Site, carry: Carry) -> Tensor:
-        """``(B, N, H, d)``, of the heads' outputs and the tokens that entered the attention branch."""
-
-
-class TokenSocket(Protocol):
-    """Changes tokens."""
-
-    def __call__(self, tokens_BND: Tensor, site: Site) -> Tensor:
-        """``(B, N, D)``, as the tokens."""
-
-
-class BlockSocket(Protocol):
-    """Changes the tokens between two blocks. The site is that of the block."""
-
-    def __call__(self, tokens_BND: Tensor, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
-        """``(B, N, D)``, as the tokens, and the next carry."""
-
-
-class StartSocket(Protocol):
-    """Puts something into the carry of a new forward."""
-
-    def __call__(self, carry: Carry) -> Carry:
-        """The next carry."""
-
-
-class PrefixSocket(Protocol):
-    """Adds tokens before the first block: as many as the plug's ``num_prefix`` says."""
-
-    def __call__(self, tokens_BND: Tensor, num_prefix: int) -> Tensor:
-        """The tokens with the new ones after the first ``num_prefix``, which are the host's own."""
-
-
-class FinishSocket(Protocol):
-    """Changes the tokens after the last block, before the final norm."""
-
-    def __call__(self, tokens_BND: Tensor, site: Site, carry: Carry, record: LayerRecord | None) -> Tensor:
-        """``(B, N, D)``, as the tokens. ``record`` is the last block's."""
-
 
 #: Sockets that see tokens and nothing else.
 TOKEN_SOCKETS = ('msa', 'msa_residual', 'mlp_front', 'mlp_mid', 'mlp_end', 'mlp_residual')
@@ -211,8 +109,136 @@ class WeighsValues(Protocol):
 
 
 @runtime_checkable
+class MadeTogether(Protocol):
+    """A module of the bias socket whose biases depend on parameters alone, so that blocks on one grid get theirs at
+    once, before the first block."""
+
+    @property
+    def together_key(self) -> Any:
+        """Only modules with equal keys are asked together."""
+
+    @staticmethod
+    def together(modules: Sequence[Any], site: Site) -> Sequence[PairBias] | None:
+        """The biases of some such modules; None where each is to be asked by itself."""
+
+
+@runtime_checkable
 class Folds(Protocol):
     """A module of a plug, or a part of one, whose work on its parameters alone an exported model need not repeat."""
 
     def folded(self) -> nn.Module:
         """A module that takes its place: the same outputs in evaluation, from constants."""
+
+
+# --- bound modules ---
+
+
+class Sockets:
+    """The modules of one block by socket, in the order in which they act, and what follows of them.
+
+    Made where plugs change, not in every forward.
+
+    Args:
+        parts: The modules of each plug by socket, plugs in their order.
+    """
+
+    block_in: tuple
+    qkv: tuple
+    tap: tuple
+    extra_keys: tuple
+    bias: tuple
+    scores: tuple
+    logits: tuple
+    normalise: tuple
+    map: tuple
+    heads: tuple
+    msa: tuple
+    msa_residual: tuple
+    mlp_front: tuple
+    mlp_mid: tuple
+    mlp_end: tuple
+    mlp_residual: tuple
+    block_out: tuple
+
+    def __init__(self, parts: Iterable[Mapping[str, Any]] = ()):
+        parts = list(parts)
+        for socket in BLOCK_SOCKETS:
+            setattr(self, socket, tuple(part[socket] for part in parts if socket in part))
+        #: Modules that need maps, but for fast forms; the one in the scores socket comes first.
+        self.pairs = (*self.scores, *self.logits, *self.normalise, *self.map)
+        #: Whether attention is more than one fused call of the tokens' own keys.
+        self.sees_pairs = bool(self.pairs or self.extra_keys)
+        #: Position and module of biases that blocks on one grid get at once.
+        self.made_together = [(i, m) for i, m in enumerate(self.bias) if isinstance(m, MadeTogether)]
+        #: The module that says how maps multiply the values; None for the plain product.
+        self.weighs = next((module for module in self.map if isinstance(module, WeighsValues)), None)
+
+    def bind(self) -> 'Sockets':
+        """Itself: what takes plugs takes bound ones too."""
+        return self
+
+    def widens(self, site: Site) -> bool:
+        """Whether the module that changes the scores prefers to widen q and k."""
+        return any(isinstance(module, WidensScores) and module.widens(site) for module in self.scores)
+
+    def needs_maps(self, site: Site) -> bool:
+        """Whether attention forms maps for want of a fast form: a plug changes scores or maps, and q and k stay."""
+        return bool(self.pairs[self.widens(site) :])
+
+    def fast_form(self, inputs: Attention, site: Site, widened: bool) -> FastForm | None:
+        """What computes an attention without its maps, by the one module of pairs; None where there is none."""
+        modules = self.pairs[widened:]
+        is_alone = len(modules) == 1 and isinstance(modules[0], HasFastForm)
+        return modules[0].fast_form(inputs, site) if is_alone else None
+
+    def tokens(self, socket: str, x_BND: Tensor, site: Site) -> Tensor:
+        """Tokens of a branch after a token socket."""
+        for module in getattr(self, socket):
+            x_BND = module(x_BND, site)
+        return x_BND
+
+    def residual(self, branch: str, x_BND: Tensor, site: Site, record: LayerRecord | None) -> Tensor:
+        """Output of a branch, ``'msa'`` or ``'mlp'``, as it is added to the tokens; it is recorded."""
+        for module in self.msa_residual if branch == 'msa' else self.mlp_residual:
+            x_BND = module(x_BND, site)
+        if record is not None:
+            record.add(**{'attn' if branch == 'msa' else branch: x_BND})
+        return x_BND
+
+    def stream(self, socket: str, x_BND: Tensor, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
+        """Tokens between blocks after ``'block_in'`` or ``'block_out'``, and the next carry."""
+        for module in getattr(self, socket):
+            x_BND, carry = taken(socket, module(x_BND, site, carry), 2)
+        return x_BND, carry
+
+    def change_heads(
+        self,
+        heads_BNe: Tensor,
+        tokens_BND: Tensor | None,
+        site: Site,
+        carry: Carry,
+        head_dims: int,
+        record: LayerRecord | None = None,
+    ) -> Tensor:
+        """Outputs of the heads, side by side, after the heads socket; they are recorded.
+
+        Args:
+            heads_BNe: The outputs.
+            tokens_BND: The tokens that entered the branch; None where they are not those of the queries.
+            site: Where they are.
+            carry: Tensors that earlier blocks and sockets handed on.
+            head_dims: Width of one head.
+            record: Takes them.
+        """
+        if len(self.heads) == 0 and record is None:
+            return heads_BNe
+        heads_BNHd = heads_BNe.unflatten(-1, (-1, head_dims))
+        for module in self.heads:
+            heads_BNHd = module(heads_BNHd, tokens_BND, site, carry)
+        if record is not None:
+            record.add(heads=heads_BNHd)
+        return heads_BNHd.flatten(2)
+
+
+#: Of a block without plugs.
+NOTHING = Sockets()

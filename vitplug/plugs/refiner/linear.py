@@ -9,19 +9,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitplug.compat import replace
-
-from ...attention import tuning
 from ...attention.carry import Carry
-from ...attention.fused import fused
+from ...attention.forms import fused, of_all, with_biases
 from ...attention.grids import GridPair, TokenGrid
-from ...attention.inputs import Attention
-from ...attention.precision import without_autocast
+from ...attention.inputs import Attention, FastForm, scores_of
+from ...attention.precision import softmax, without_autocast
+from ...attention.rows import by_rows, goes_by_rows
 from ...attention.site import Site
-from ..sockets import FastForm
 from .convolution import channels_last, convolve, delta, new_kernel, start_kernels
 from .maps import Refine
-from .tiles import attend_to_convolved
 
 if TYPE_CHECKING:
     from .plug import Refiner
@@ -100,45 +96,29 @@ class LinearRefine(Refine):
             return (self.reduce.flatten(1) @ kernel.flatten(1)).unflatten(1, kernel.shape[1:])
 
     def fast_form(self, inputs: Attention, site: Site) -> FastForm | None:
-        """Convolved values in place of maps, or convolved maps by tiles; None where neither is possible or pays."""
-        if inputs.mask is not None or self.copies > 1 or self.hands_over:
+        """Convolved values in place of maps, or maps by rows on a CPU; None where neither is possible or pays."""
+        if inputs.mask is not None or self.hands_over or self.copies > 1:
             return None
-        if self.expand is None and self.constraint == 'spatial':
-            return partial(self._on_value_grid, site.key_layout.grid)
         if self.constraint == 'spatial':
-            return None
-        if self.expand is None and inputs.goes_by_tiles(tuning.TILES_FROM):
-            return self._on_values
-        pays = inputs.goes_by_tiles(tuning.TILES_FROM) or _pays_by_images(inputs)
-        return self._by_tiles if inputs.q.shape[1] == 1 and pays else None
+            return partial(self._on_value_grid, site.key_layout.grid) if self.expand is None else None
+        pays = inputs.windows == 1 and goes_by_rows(inputs.q, inputs.k, inputs.dropout_p)
+        return self._by_rows if pays else None
 
-    def _by_tiles(self, inputs: Attention, carry: Carry) -> tuple[Tensor, Carry]:
-        return attend_to_convolved(inputs.folded(), self.fold(self.dla())), carry
-
-    def _on_values(self, inputs: Attention, carry: Carry) -> tuple[Tensor, Carry]:
-        """Along the keys the kernel's rows convolve the values, along the queries the outputs are shifted::
-
-        out[i] = sum_a (A v_a)[i + a - k//2]        v_a[j] = sum_b K[a, b] v[j - b + k//2]
-        """
-        kernel_Hab = self.dla()[:, 0].to(inputs.v.dtype)
-        side = kernel_Hab.shape[-1]
-        half = side // 2
-        shifted = F.pad(inputs.v, (0, 0, half, half)).unfold(-2, side, 1)
-        spread = torch.einsum('hab,xwhndb->xwhnad', kernel_Hab.flip(-1), shifted).flatten(-2)
-        outs = F.pad(fused(replace(inputs, v=spread)), (0, 0, half, half)).unflatten(-1, (side, -1))
-        tokens = inputs.q.shape[-2]
-        return sum(outs[..., a : a + tokens, a, :] for a in range(side)), carry
+    def _by_rows(self, inputs: Attention, carry: Carry) -> tuple[Tensor, Carry]:
+        q, k, added = with_biases(inputs)
+        kernel, added = self.fold(self.dla()), None if added is None else of_all(added, inputs)
+        form = partial(_of_rows, inputs.scale, kernel)
+        return by_rows(form, q, k, inputs.v, added, halo=kernel.shape[-2] // 2), carry
 
     def _on_value_grid(self, grid: TokenGrid, inputs: Attention, carry: Carry) -> tuple[Tensor, Carry]:
         """Each query's row convolved over the key grid is attention with values convolved over it."""
-        v = inputs.v
-        dims = v.shape[-1]
+        v, dims = inputs.v, inputs.v.shape[-1]
         prefix, image = v[..., : grid.num_prefix, :], v[..., grid.num_prefix :, :].transpose(-2, -1)
-        image = image.flatten(0, 1).unflatten(-1, grid.hw).flatten(1, 2)
         kernel = self.local.flip(-2, -1).to(v.dtype).repeat_interleave(dims, dim=0)
+        image = image.unflatten(-1, grid.hw).flatten(1, 2)
         image = F.conv2d(image, kernel, padding=kernel.shape[-1] // 2, groups=len(kernel))
-        image = image.unflatten(1, (-1, dims)).flatten(-2).unflatten(0, v.shape[:2]).transpose(-2, -1)
-        return fused(replace(inputs, v=torch.cat((prefix, image), dim=-2))), carry
+        image = image.unflatten(1, (-1, dims)).flatten(-2).transpose(-2, -1)
+        return fused(inputs._replace(v=torch.cat((prefix, image), dim=-2))), carry
 
     def refine(self, maps_BHNN: Tensor, pairs: GridPair) -> Tensor:
         return self.convolve(maps_BHNN, pairs, self.fold(self.dla()), self._mixing())
@@ -192,11 +172,12 @@ class OneKernel(LinearRefine):
         return self
 
 
-def _pays_by_images(inputs: Attention) -> bool:
-    """Whether a CPU had better go image by image: with nothing to keep for backward, maps that fill its cache alone."""
-    if torch.compiler.is_compiling():  # before sizes are compared, which would fix them in an exported graph
-        return False
-    images, _, heads, tokens, _ = inputs.q.shape
-    in_cache = heads * tokens * inputs.num_keys < tuning.MAPS_BY_IMAGE_FROM
-    by_image = tuning.on_cpu(inputs.q.device) and not torch.is_grad_enabled() and images > 1 and not in_cache
-    return by_image and inputs.goes_by_tiles(0)
+def _of_rows(
+    scale: float, kernel: Tensor, q: Tensor, k: Tensor, v: Tensor, added: Tensor | None, around: tuple[int, int]
+) -> Tensor:
+    """Attention of some rows with maps convolved over those and their neighbours; beyond the plane there are zeros."""
+    logits, half = scores_of(q, k, scale), kernel.shape[-2] // 2
+    probs = softmax(logits if added is None else logits + added)
+    maps = F.pad(probs, (0, 0, half - around[0], half - around[1])).to(kernel.dtype)
+    groups, padding = len(maps) // kernel.shape[1], (0, kernel.shape[-1] // 2)
+    return F.conv2d(channels_last(maps[None]), kernel, padding=padding, groups=groups)[0].to(v.dtype) @ v

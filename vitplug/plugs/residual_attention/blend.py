@@ -1,21 +1,17 @@
 """The share of a block's own scores, and the blending."""
 
-from functools import partial
 from math import inf
 
 import torch
 from torch import Tensor, nn
 
-from vitplug.compat import is_exporting, replace
+from vitplug.compat import is_exporting
 
-from ...attention import tuning
 from ...attention.bias import PairBias, merged
 from ...attention.carry import Carry, carrying
 from ...attention.inputs import Attention
 from ...attention.site import Site
-from ..sockets import FastForm
-from .tiles import attend_to_blend
-from .transitions import Align, keep, resize
+from .transitions import Align
 
 # From a learned parameter to alpha. The bounds have its type: ONNX's exporter cannot convert others.
 CONSTRAINTS = {'project': lambda raw: raw.clamp(0.0, 1.0), 'none': lambda raw: raw, 'sigmoid': torch.sigmoid}
@@ -110,7 +106,7 @@ class Blend(nn.Module):
         return site.layout.grid.num_tokens >= self.sum_from
 
     def widen(self, inputs: Attention, carry: Carry) -> tuple[Attention, Carry]:
-        """q and k ``(B, W, H, N, (l + 1) d)`` and biases such that the plain logits equal the blended ones."""
+        """q and k ``(G, H, N, (l + 1) d)`` and biases such that the plain logits equal the blended ones."""
         terms: tuple[Term, ...] = ((1.0, inputs.q, inputs.k),)
         handed: tuple[PairBias, ...] = ()
         own_biases = inputs.biases
@@ -125,22 +121,7 @@ class Blend(nn.Module):
         handed_on = (terms, () if self.bias_mode == 'after' else biases)
         q = torch.cat([q * (c.to(q.dtype) if isinstance(c, Tensor) else c) for c, q, _ in terms], dim=-1)
         k = torch.cat([k for *_, k in terms], dim=-1)
-        return replace(inputs, q=q, k=k, biases=biases), carrying(carry, self.stream, handed_on)
-
-    def fast_form(self, inputs: Attention, site: Site) -> FastForm | None:
-        """Blending by tiles on a CPU, where scores are handed on without their bias; None elsewhere."""
-        blends_all = self.bias_mode == 'after' and self.align in (None, keep, resize) and inputs.has_offset_bias_only
-        by_tiles = tuning.on_cpu(inputs.q.device) and inputs.goes_by_tiles(tuning.TILES_FROM)
-        return partial(self._by_tiles, site) if blends_all and by_tiles else None
-
-    def _by_tiles(self, site: Site, inputs: Attention, carry: Carry) -> tuple[Tensor, Carry]:
-        before = alpha = None
-        if self.align is not None:
-            handed, source = carry[self.stream]
-            before, _ = self.align(handed, source, site, inputs.q.shape[2])
-            alpha = torch.as_tensor(self._share(carry)).view(1)
-        out, scores = attend_to_blend(inputs, before, alpha)
-        return out, self._hand_on(scores, site, carry)
+        return inputs._replace(q=q, k=k, biases=biases), carrying(carry, self.stream, handed_on)
 
     def forward(self, scores: Tensor, bias: Tensor | None, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
         """The logits without mask, and the carry with the scores for the next block."""

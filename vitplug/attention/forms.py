@@ -1,0 +1,81 @@
+"""Attention without sockets of pairs, and the one place that chooses its form.
+
+All forms have the values and gradients of the equation, to rounding.
+"""
+
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .bias import QueryBias, expand_all
+from .inputs import Attention, scores_of
+from .precision import softmax
+from .rows import by_rows, goes_by_rows
+from .tuning import BIAS_STEP, PADDED_VALUES, WIDTH_OF_CALL, on_cpu
+
+
+def fused(a: Attention) -> Tensor:
+    """``softmax(scale * q @ k^T + biases + mask) @ v``, ``(G, H, Nq, width of v)``: one call of torch, if it serves."""
+    q, k, added = with_biases(a)
+    if added is None:
+        return call(q, k, a.v, None, a.dropout_p, a.scale)
+    # Where a bias alone is trained, as in the first block of a frozen backbone, the backward pass of torch's
+    # memory-efficient kernel reads memory that is not its own (pytorch #148476).
+    trains = added.requires_grad and torch.is_grad_enabled()
+    alone = trains and not (q.requires_grad or k.requires_grad or a.v.requires_grad)
+    # On a CPU torch's call forms the maps itself where a bias is trained, in more passes; those of windows are small.
+    if alone or (on_cpu(q.device) and (trains or a.windows > 1)):
+        if goes_by_rows(q, k, a.dropout_p):
+            return by_rows(partial(_of_rows, a.scale), q, k, a.v, of_all(added, a))
+        logits = a.by_window(scores_of(q, k, a.scale)).add_(added)
+        return F.dropout(softmax(logits), a.dropout_p).to(a.v.dtype).flatten(0, 1) @ a.v
+    return call(q, k, a.v, of_all(added, a), a.dropout_p, a.scale)
+
+
+def _of_rows(scale: float, q: Tensor, k: Tensor, v: Tensor, added: Tensor, around: tuple[int, int]) -> Tensor:
+    return softmax(scores_of(q, k, scale).add_(added)).to(v.dtype) @ v
+
+
+def with_biases(a: Attention) -> tuple[Tensor, Tensor, Tensor | None]:
+    """q and k, wider by biases by query, and what is added to their scores.
+
+    Returns:
+        The last is ``(B or 1, W or 1, H or 1, Nq or 1, Nk)``, where leading axes of size 1 may be missing, with rows of
+        whole words, since torch copies others in every call; None for nothing.
+    """
+    q, k, biases = a.q, a.k, a.biases
+    for bias in biases:
+        if isinstance(bias, QueryBias):
+            q, k = _widened(q, k, bias, a.scale)
+            biases = tuple(other for other in biases if other is not bias)
+    pairs = expand_all(biases, BIAS_STEP)
+    total = pairs if a.mask is None else a.mask if pairs is None else a.mask + pairs
+    # Converted before it is cut, so that the rows stay whole words.
+    return q, k, None if total is None else total.to(q.dtype)[..., : a.num_keys]
+
+
+def of_all(added: Tensor, a: Attention) -> Tensor:
+    """What is added to the scores, ``(G or 1, H or 1, Nq or 1, Nk)``; windows may have masks of their own."""
+    if added.ndim == 3:
+        return added.unsqueeze(0)
+    return added.expand(a.q.shape[0] // a.windows, a.windows, *added.shape[-3:]).flatten(0, 1)
+
+
+def call(q: Tensor, k: Tensor, v: Tensor, added: Tensor | None, dropout_p: float, scale: float) -> Tensor:
+    """torch's fused call; values become as wide as q where a few channels make one call of it."""
+    width, more = v.shape[-1], q.shape[-1] - v.shape[-1]
+    if 0 < more <= PADDED_VALUES:
+        v = F.pad(v, (0, more))
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=added, dropout_p=dropout_p, scale=scale)
+    return out[..., :width] if 0 < more <= PADDED_VALUES else out
+
+
+def _widened(q: Tensor, k: Tensor, bias: QueryBias, scale: float) -> tuple[Tensor, Tensor]:
+    """q and k with channels whose products are the bias."""
+    of_queries, of_keys = bias.widening(q.dtype)
+    of_queries = of_queries.reshape(*q.shape[:-1], -1)
+    more = -(q.shape[-1] + of_keys.shape[-1]) % WIDTH_OF_CALL
+    of_queries, of_keys = (F.pad(t, (0, more)) if more else t for t in (of_queries / scale, of_keys))
+    return torch.cat((q, of_queries), dim=-1), torch.cat((k, of_keys.expand(*k.shape[:2], -1, -1)), dim=-1)

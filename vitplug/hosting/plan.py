@@ -1,0 +1,117 @@
+"""Where the tokens of every block are, found once for each size of images; and biases that all blocks get at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._guards import detect_fake_mode
+
+from vitplug.attention import Carry, GlobalLayout, Site, carrying
+from vitplug.attention.core import BIASES
+
+from .padding import TokenMap, shrink, valid_sizes
+from .pixels import PixelGrid
+
+if TYPE_CHECKING:
+    from .model import Block, PluggedModel, Section
+
+# Sizes of images whose plans a model keeps; training at many sizes comes back to few of them.
+MOST_PLANS = 16
+
+
+class Plan:
+    """The sites of all blocks for one grid of the first block's tokens. What it holds depends on shapes alone.
+
+    Args:
+        model: The model.
+        sections: Its blocks.
+        tokens: The tokens that enter the first block.
+        device: Where they are.
+        like: The plan of the same grid without padding, whose masks serve.
+
+    Attributes:
+        sites: One for each block, with the masks of its windows.
+        ends: The tokens after each section, and after its merging.
+        last: The last block's tokens as one window.
+    """
+
+    def __init__(
+        self,
+        model: PluggedModel,
+        sections: Sequence[Section],
+        tokens: TokenMap,
+        device: torch.device,
+        like: Plan | None = None,
+    ):
+        fresh = torch.compiler.is_compiling() or tokens.sizes_B2 is not None
+        self.sites: list[Site] = []
+        placed: dict[Any, Site] = {}  # blocks that are alike share their masks
+        self.ends: list[tuple[TokenMap, TokenMap]] = []
+        for section in sections:
+            for _ in section.blocks:
+                index = len(self.sites)
+                if like is None:
+                    site = model.site(model.layout, index, tokens)
+                    key = None if fresh else (site.layout, site.keys, site.entering)
+                    alike = placed.get(key) if key is not None else None
+                    site = site.in_windows(device) if alike is None else alike.at(index)
+                    site.call_mask()
+                    placed[key] = site
+                else:
+                    site = like.sites[index].with_valid(*model.valid(index, tokens))
+                self.sites.append(site)
+                tokens = tokens.every(model.strides(index)[0])
+            before = tokens
+            if section.merge is not None:
+                hw = section.merge.place(PixelGrid(tokens.hw)).hw
+                tokens = tokens.merged(hw, section.merge.stride)
+            self.ends.append((before, tokens))
+        valid = None if before.sizes_B2 is None else before.valid
+        self.last = Site(GlobalLayout(*before.hw, model.num_prefix), index=len(self.sites) - 1, valid=valid)
+
+
+def plan_of(model: PluggedModel, sections: Sequence[Section], hw: tuple[int, int], images: torch.Tensor) -> Plan:
+    """The plan of images whose first tokens lie on a grid ``hw``; kept, for the last sizes, but for padding.
+
+    It is made afresh while torch compiles or exports, which records the operations, and under fake tensors, which
+    belong to one mode.
+    """
+    device, sizes = images.device, shrink(valid_sizes(images), model.image_stride)
+    if torch.compiler.is_compiling() or detect_fake_mode() is not None:
+        return Plan(model, sections, TokenMap(hw, sizes, model.num_prefix), device)
+    plans: dict[Any, Plan] = model.__dict__.setdefault('_kept_plans', {})
+    key = (*hw, device, model.num_prefix, *[len(section.blocks) for section in sections])
+    plan = plans.pop(key, None)
+    if plan is None:
+        with torch.inference_mode(False):  # whose tensors a later training could not use
+            plan = Plan(model, sections, TokenMap(hw, None, model.num_prefix), device)
+    plans[key] = plan  # the last one
+    if len(plans) > MOST_PLANS:
+        del plans[next(iter(plans))]
+    if sizes is None:
+        return plan
+    return Plan(model, sections, TokenMap(hw, sizes, model.num_prefix), device, like=plan)
+
+
+def with_biases(blocks: Sequence[Block], sites: Sequence[Site], carry: Carry) -> Carry:
+    """The carry with biases that depend on parameters alone, of all blocks on one grid at once.
+
+    A compiler joins the operations of blocks itself.
+    """
+    if torch.compiler.is_compiling():
+        return carry
+    groups: dict[Any, list[tuple[int, int, Any]]] = {}
+    bound = [block.plugs.bind() for block in blocks]
+    for index, sockets in enumerate(bound):
+        for position, module in sockets.made_together:
+            key = module.together_key, sites[index].pairs
+            groups.setdefault(key, []).append((index, position, module))
+    biases: dict[int, list[Any]] = {}
+    for members in groups.values():
+        modules = [module for *_, module in members]
+        made = modules[0].together(modules, sites[members[0][0]])
+        for (index, position, _), bias in zip(members, made or (), strict=False):
+            biases.setdefault(index, [None] * len(bound[index].bias))[position] = bias
+    return carrying(carry, BIASES, biases) if biases else carry
