@@ -71,7 +71,8 @@ def test_a_gpus_call_takes_biases_without_a_copy(host, monkeypatch):
 
     monkeypatch.setattr(F, 'scaled_dot_product_attention', spy)
     for plugs in ([dict(type='RelPosBias')], [dict(type='GaussianAttentionBias')]):
-        host(plugs=plugs)(images(40, 56, dtype=torch.float32))
+        with tuning.tuned_for('cuda'):
+            host(plugs=plugs)(images(40, 56, dtype=torch.float32))
     assert any(bias.shape[-1] % 8 for bias in biases)
     assert all(bias.stride(-1) == 1 and not any(stride % 8 for stride in bias.stride()[:-1]) for bias in biases)
 
