@@ -109,6 +109,10 @@ def test_classification_has_the_scores_of_a_test(tmp_path):
         assert [scores[label] for label in (0, 1)] == pytest.approx(sample['pred_score'].tolist(), abs=1e-6)
         assert record['names'] == [('cat', 'dog')[label] for label in record['labels']]
         assert record['scores'][0] >= record['scores'][1]
+    assert (
+        'holds the predictions.jsonl of another call'
+        in done('predict.py tiny.py good.pth data/val --out out', folder, 2).err
+    )
     drawn = mmcv.imread(folder / 'out/pictures/dog/1.png', channel_order='rgb')
     assert drawn.shape == (384, 480, 3) and np.abs(drawn[-1, -1] - np.array([180, 0, 70])).max() < 3
 

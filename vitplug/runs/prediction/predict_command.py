@@ -36,6 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise ValueError(f'--batch-size {args.batch_size}: expected at least 1')
         if args.score_thr is not None and not 0 <= args.score_thr <= 1:
             raise ValueError(f'--score-thr {args.score_thr}: expected 0 to 1')
+        if (Path(args.out) / RECORDS).exists():
+            raise FileExistsError(f'--out: {args.out} holds the {RECORDS} of another call: choose another folder')
         sources = find_sources(args.paths)
         cfg = model_config(args.config, args.checkpoint, 'CHECKPOINT', args.cfg_options)
         Path(args.out).mkdir(parents=True, exist_ok=True)
