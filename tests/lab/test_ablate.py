@@ -90,7 +90,7 @@ def test_variants_that_differ_by_a_path_keep_their_names():
 @pytest.mark.parametrize(
     ('entries', 'said'),
     [
-        (dict(plugs=['gab', 'gab']), 'plugs: gab occurs twice'),
+        (dict(plugs=['gab', 'gab']), "2 variants are called 'gab'"),
         (dict(seeds=[]), r'seeds = \[\]: expected a number such as 5'),
         (dict(axes={'model.backbone.patchsize': [4]}), 'patchsize'),
         (dict(axes={'load_from': 'a.pth'}), "axes: load_from = 'a.pth': expected a list"),

@@ -59,11 +59,11 @@ def test_what_does_not_learn_is_named(data):
 
 
 def test_missing_weights_are_left_out_and_said(data):
-    start = 'model.backbone.init_cfg.checkpoint'
+    start = 'model.backbone.init_cfg'
     bad_inputs.starting('good.pth')(data)
     assert 'weights' not in dry_run('child.py', data)
     for path in ('nowhere.pth', 'https://localhost/a.pth'):
-        lines = dry_run(f'child.py --cfg-options {start}={path}', data)
+        lines = dry_run(f'child.py --cfg-options {start}.checkpoint={path}', data)
         assert lines['weights'] == f'{start}: {path} is NOT on this machine: random weights here'
 
 

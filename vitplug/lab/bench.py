@@ -32,7 +32,7 @@ from vitplug.tables import format_table
 
 PLUGS = ('cb', 'gab', 'residual', 'broad', 'refiner')
 DTYPES = {'fp32': None, 'bf16': torch.bfloat16, 'fp16': torch.float16}
-TIMES = ('model', 'ms', 'ratio', 'quartiles', 'to plain')
+TIMES = ('model', 'ms', 'ratio', 'quartiles')
 COUNTS = ('model', 'operations', 'ratio', 'training', 'ratio', 'Python calls', 'ratio')
 ROUNDS, WARM_UP = 5, 2
 Build = Callable[[], nn.Module]
@@ -165,21 +165,14 @@ def timed(host: str, size: int, args: argparse.Namespace) -> Iterator[tuple[str,
     for mode, step_of in MODES.items():
         steps = {name: step_of(model, images, DTYPES[args.dtype]) for name, model in built.items()}
         times = seconds_of(steps, args.seconds, args.device)
-        first, plain = next(iter(times)), 'vitplug plain'
+        first = next(iter(times))
         rows = [TIMES]
         for name, own in times.items():
             ratios = sorted(a / b for a, b in zip(own, times[first], strict=True))
             quarter = len(ratios) // 4
             ends = f'{ratios[quarter]:.2f} to {ratios[-1 - quarter]:.2f}'
-            to_plain = f'{_median_ratio(own, times[plain]):.2f}' if plain in times else ''
-            rows.append(
-                (name, f'{1e3 * statistics.median(own):.2f}', f'{statistics.median(ratios):.2f}', ends, to_plain)
-            )
+            rows.append((name, f'{1e3 * statistics.median(own):.2f}', f'{statistics.median(ratios):.2f}', ends))
         yield f'{host}, {size} x {size}, batch {args.batch}, {mode}, {len(times[first])} rounds', rows
-
-
-def _median_ratio(own: Sequence[float], other: Sequence[float]) -> float:
-    return statistics.median(a / b for a, b in zip(own, other, strict=True))
 
 
 # --- overhead ---

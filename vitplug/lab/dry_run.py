@@ -24,7 +24,6 @@ from vitplug.config.options import add_options, add_shape, config_parser
 from vitplug.config.parts import as_list, model_settings
 from vitplug.config.reading import read_config
 from vitplug.errors import failing_part, one_line_errors
-from vitplug.files.named import is_remote
 from vitplug.runs.checks.data import check_data
 from vitplug.tasks import TASKS, check_scope
 
@@ -98,25 +97,17 @@ def leave_out_missing_weights(cfg: Config) -> Iterator[str]:
     Args:
         cfg: The config; changed in place.
     """
-    for setting, owner, key, path in list(_checkpoints(cfg._cfg_dict, '')):
-        if is_remote(path) or not Path(path).is_file():
-            owner[key] = None
-            yield f'{setting}: {path} is NOT on this machine: random weights here'
-
-
-def _checkpoints(node, place: str) -> Iterator[tuple[str, Mapping, str, str]]:
-    """The checkpoints in a config: their place, the dict and its key to remove them by, and the path."""
-    for key, child in node.items() if isinstance(node, dict) else ():
-        here = f'{place}{key}'
+    parts = {'': cfg, 'model.': cfg.model} | {
+        f'model.{name}.': part for name, part in cfg.model.items() if isinstance(part, Mapping)
+    }
+    for place, part in parts.items():
         # A name `pretrained` beside the model is a helper of the config.
-        if key == ('pretrained' if place else 'load_from') and isinstance(child, str):
-            yield here, node, key, child
-        elif key == 'init_cfg':
-            for start in as_list(child):
-                if isinstance(start, dict) and isinstance(start.get('checkpoint'), str):
-                    yield f'{here}.checkpoint', node, key, start['checkpoint']
-        elif place or key == 'model':
-            yield from _checkpoints(child, f'{here}.')
+        for key in ('init_cfg', 'pretrained') if place else ('load_from',):
+            for start in as_list(part.get(key)):
+                path = start.get('checkpoint') if isinstance(start, Mapping) else start
+                if path and not Path(path).is_file():
+                    part[key] = None
+                    yield f'{place}{key}: {path} is NOT on this machine: random weights here'
 
 
 def one_batch(cfg: Config, shape: Sequence[int] | None = None) -> tuple[str, dict]:

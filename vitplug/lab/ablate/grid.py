@@ -58,7 +58,7 @@ class Grid:
         seeds = range(self.seeds) if isinstance(self.seeds, int) else self.seeds
         if not seeds or isinstance(seeds, str) or any(type(seed) is not int or seed < 0 for seed in seeds):
             raise ValueError(f'seeds = {self.seeds!r}: expected a number such as 5, or a list such as [0, 1, 2]')
-        object.__setattr__(self, 'seeds', tuple(seeds))
+        object.__setattr__(self, 'seeds', tuple(dict.fromkeys(seeds)))
         if isinstance(self.metric, str):
             object.__setattr__(self, 'metric', (self.metric,))
         if self.margin is not None and not 0 < self.margin < math.inf:
@@ -66,10 +66,6 @@ class Grid:
         for key, values in self.axes.items():
             if isinstance(values, str) or not isinstance(values, Sequence) or not values:
                 raise ValueError(f'axes: {key} = {values!r}: expected a list of values')
-        for name, values in (('seeds', seeds), ('plugs', self.plugs or ())):
-            twice = [value for value, number in Counter(values).items() if number > 1]
-            if twice:
-                raise ValueError(f'{name}: {twice[0]} occurs twice')
 
 
 @dataclass(frozen=True)
