@@ -58,8 +58,8 @@ def _draw_difference(ax: Axes, height: int, row: Row, summary: Summary) -> None:
     found = row.comparison
     if found.difference is None:
         return _write_beside(ax, height, 'no seed yet', OPEN_COLOUR)
-    colour, reference = COLOURS.get(found.verdict, OPEN_COLOUR), summary.reference.by_seed
-    own = [summary.scale * (value - reference[seed]) for seed, value in row.by_seed.items() if seed in reference]
+    colour, reference = COLOURS.get(found.verdict, OPEN_COLOUR), summary.reference.values
+    own = [summary.scale * (value - reference[seed]) for seed, value in row.values.items() if seed in reference]
     # Below the interval, which would hide them.
     ax.plot(own, [height + 0.22] * len(own), 'o', color=colour, alpha=0.75, markersize=3.5, markeredgewidth=0)
     if found.low is not None:
@@ -84,7 +84,7 @@ def curves_picture(summary: Summary) -> bytes | None:
 
     None where no cell has two validations: a dot is no curve.
     """
-    if all(len(result.curve) < 2 for result in summary.results):
+    if all(len(curve) < 2 for row in summary.rows for curve in row.curves.values()):
         return None
     shown = summary.compared[:MOST_PANELS] or [summary.reference]
     titles = [wrapped(row.name) for row in shown]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from vitplug.files.whole import write_bytes, write_text
-from vitplug.statistics.seeds import LEVEL, MOST_SEEDS, seeds_needed
+from vitplug.statistics.seeds import LEVEL, MOST_SEEDS, mean_and_sd, seeds_needed
 from vitplug.tables import format_table, latex_table, markdown_table
 
 from .pictures import curves_picture, forest_picture
@@ -54,16 +54,17 @@ def table(summary: Summary) -> list[tuple[str, ...]]:
 
 
 def _cells(row: Row, summary: Summary) -> tuple[str, ...]:
-    found, done = row.comparison, len(row.by_seed)
+    found, done = row.comparison, len(row.values)
     paired = f' ({len(found.seeds)} paired)' if found and len(found.seeds) < done else ''
-    mean = '' if row.mean is None else f'{row.mean:.2f}' + ('' if row.sd is None else f' ({row.sd:.2f})')
+    average, sd = mean_and_sd([summary.scale * value for value in row.values.values()])
+    mean = '' if average is None else f'{average:.2f}' + ('' if sd is None else f' ({sd:.2f})')
     difference = '' if found is None or found.difference is None else f'{found.difference:+.2f}'
     interval = p = ''
     if found and found.p_holm is not None:
         interval = f'{found.low:+.2f} to {found.high:+.2f}'
         p = '<0.001' if found.p_holm < 0.001 else f'{found.p_holm:.3f}'
-    parameters = '' if row.parameters is None else f'{row.parameters:,}'
-    seeds = f'{done} of {len(row.results)}{paired}'
+    parameters = f'{row.cells[0].parameters:,}' if row.cells else ''
+    seeds = f'{done} of {len(summary.seeds)}{paired}'
     return row.name, seeds, mean, difference, interval, p, verdict(row, summary), parameters
 
 
@@ -81,7 +82,7 @@ def verdict(row: Row, summary: Summary) -> str:
 def remarks(summary: Summary) -> Iterator[str]:
     """Lines below the table: progress, what the figures are, seeds that are needed, cells that failed or differ."""
     yield summary.progress()
-    if any(result.value is None for result in summary.results):
+    if any(len(row.values) < len(summary.seeds) for row in summary.rows):
         yield 'preliminary: decide when all cells are done'
     yield (
         "differences in points over paired seeds; intervals are not adjusted, verdicts are: p <= 0.05 after Holm's "
@@ -92,10 +93,12 @@ def remarks(summary: Summary) -> Iterator[str]:
         found = {name: seeds_needed(summary.margin, sd) for name, sd in spread.items()}
         told = ', '.join(f'{name} {count or f"over {MOST_SEEDS:,}"}' for name, count in found.items())
         yield f'seeds that find a difference of {summary.margin:g} in 80 % of trials, each variant alone: {told}'
-    codes = {one.code: f'{one.label} seed {one.seed}' for one in summary.results if one.code and one.value is not None}
+    done = [cell for row in summary.rows for cell in row.cells if cell.code and cell.seed in row.values]
+    codes = {cell.code: f'{cell.label} seed {cell.seed}' for cell in done}
     if len(codes) > 1:
         yield f'not comparable without care: {len(codes)} states of vitplug, such as of {", ".join(codes.values())}'
-    yield from (f'failed: {one.label}, seed {one.seed}: {one.error}' for one in summary.results if one.error)
+    for row in summary.rows:
+        yield from (f'failed: {cell}: {row.errors[cell.seed]}' for cell in row.cells if cell.seed in row.errors)
 
 
 def as_markdown(summary: Summary) -> str:
@@ -115,11 +118,12 @@ def as_csv(summaries: Sequence[Summary]) -> str:
     writer = csv.writer(stream, lineterminator='\n')
     writer.writerow(('variant', 'seed', 'metric', 'value', 'difference', 'parameters', 'error'))
     for summary in summaries:
-        reference = summary.reference.by_seed
-        for one in summary.results:
-            known = one.value is not None and one.seed in reference
-            difference = one.value - reference[one.seed] if known else None
+        reference = summary.reference.values
+        for row, cell in [(own, cell) for own in summary.rows for cell in own.cells]:
+            value, seed = row.values.get(cell.seed), cell.seed
+            difference = value - reference[seed] if value is not None and seed in reference else None
             # A label that begins like a formula would be one in a spreadsheet.
-            label = f"'{one.label}" if one.label.startswith(('=', '+', '-', '@')) else one.label
-            writer.writerow((label, one.seed, summary.metric, one.value, difference, one.parameters, one.error))
+            label = f"'{cell.label}" if cell.label.startswith(('=', '+', '-', '@')) else cell.label
+            error = row.errors.get(seed, '')
+            writer.writerow((label, seed, summary.metric, value, difference, cell.parameters, error))
     return stream.getvalue()

@@ -1,17 +1,18 @@
 """What the cells of a grid amount to: mean, spread and comparison with the baseline, by metric."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from vitplug.runs.metrics import greater_is_better
-from vitplug.statistics.seeds import Comparison, compare, mean_and_sd
+from vitplug.statistics.seeds import Comparison, compare
 
-from .cells import CELL, last_finite, read_cell
+from .cells import CELL, Cell, last_finite, read_cell
 
 GRID = 'grid.json'
 # Metrics of mmdet, which are shares of one; all others are reported as they are.
@@ -21,52 +22,24 @@ MARGINS = {'top1': 0.3, 'mIoU': 0.5, 'bbox_mAP': 0.5, 'segm_mAP': 0.5}
 
 
 @dataclass(frozen=True)
-class Result:
-    """A cell in the light of one metric.
-
-    Attributes:
-        label, seed: The variant and the seed.
-        value: The metric of the last validation; None unless the training is done and the metric is finite.
-        curve: The metric by step.
-        error: Why the cell has no value although it has ended.
-        parameters: Number of parameters of its model.
-        code: Hash of the code of vitplug that trained it.
-    """
-
-    label: str
-    seed: int
-    value: float | None = None
-    curve: Mapping[int, float] = field(default_factory=dict)
-    error: str = ''
-    parameters: int | None = None
-    code: str = ''
-
-
-@dataclass(frozen=True)
 class Row:
     """A variant.
 
     Attributes:
         name: What tables and pictures call it.
-        results: Its cells, one for each planned seed.
-        mean, sd: Mean and sample standard deviation over finished seeds, in points.
+        cells: Its cells.
+        curves: The metric by seed and step.
+        values: The metric of the last validation by seed, of cells that are done and where it is finite.
+        errors: By seed, why a cell has no value although it has ended.
         comparison: Comparison with the baseline, in points; None for the baseline.
     """
 
     name: str
-    results: tuple[Result, ...]
-    mean: float | None
-    sd: float | None
+    cells: Sequence[Cell]
+    curves: Mapping[int, Mapping[int, float]]
+    values: Mapping[int, float]
+    errors: Mapping[int, str]
     comparison: Comparison | None
-
-    @property
-    def by_seed(self) -> dict[int, float]:
-        """The values of the finished cells, in the metric's unit."""
-        return {result.seed: result.value for result in self.results if result.value is not None}
-
-    @property
-    def parameters(self) -> int | None:
-        return max((one.parameters for one in self.results if one.parameters is not None), default=None)
 
 
 @dataclass(frozen=True)
@@ -77,6 +50,7 @@ class Summary:
         metric: Its name.
         greater_is_better: False for metrics such as a loss.
         rows: The variants in the grid's order.
+        seeds: The planned seeds.
         scale: Points of one unit of the metric, 100 for shares of one.
         margin: Largest difference in points that counts as none; None where none is known.
     """
@@ -84,12 +58,9 @@ class Summary:
     metric: str
     greater_is_better: bool
     rows: tuple[Row, ...]
+    seeds: Sequence[int]
     scale: float
     margin: float | None
-
-    @property
-    def results(self) -> list[Result]:
-        return [result for row in self.rows for result in row.results]
 
     @property
     def compared(self) -> list[Row]:
@@ -103,9 +74,8 @@ class Summary:
 
     def progress(self) -> str:
         """Such as ``'35 of 40 cells done, 2 failed'``."""
-        done = sum(result.value is not None for result in self.results)
-        failed = sum(bool(result.error) for result in self.results)
-        return f'{done} of {len(self.results)} cells done' + (f', {failed} failed' if failed else '')
+        done, failed = (sum(len(getattr(row, kind)) for row in self.rows) for kind in ('values', 'errors'))
+        return f'{done} of {len(self.rows) * len(self.seeds)} cells done' + (f', {failed} failed' if failed else '')
 
 
 def read_note(folder: Path) -> dict[str, Any]:
@@ -136,34 +106,39 @@ def summarise(folder: Path, metric: str | None = None) -> Summary:
     metric = metric or main
     is_new = metric not in note['metrics']
     greater = greater_is_better(metric) if is_new else note['metrics'][metric]
-    found = {}
-    for name in note['cells']:
-        if (folder / 'cells' / name / CELL).is_file():
-            cell = read_cell(folder / 'cells' / name)
-            curve = cell.curve(metric)
-            value = last_finite(curve) if cell.is_done else None
-            missing = f'it is done, but no finite {metric} is in its records' if cell.is_done and value is None else ''
-            found[cell.label, cell.seed] = Result(
-                cell.label, cell.seed, value, curve, cell.error or missing, cell.parameters, cell.code
-            )
-    if is_new and found and not any(one.curve for one in found.values()):
+    folders = [path for name in note['cells'] if (path := folder / 'cells' / name / CELL).is_file()]
+    cells = [read_cell(path.parent) for path in folders]
+    curves = {cell: cell.curve(metric) for cell in cells}
+    if is_new and cells and not any(curves.values()):
         raise ValueError(f'--metric {metric}: no training in {folder} has recorded it; see its vis_data/scalars.json')
+    own = {label: sorted((cell for cell in cells if cell.label == label), key=attrgetter('seed'))
+           for label in note['labels']}  # fmt: skip
+    values = {
+        label: {cell.seed: value for cell in ones if cell.is_done and (value := last_finite(curves[cell])) is not None}
+        for label, ones in own.items()
+    }
     scale = points_per_unit(metric)
     margin = note['margin'] if note.get('margin') and metric == main else default_margin(metric)
-    own = {
-        label: tuple(found.get((label, seed), Result(label, seed)) for seed in note['seeds'])
-        for label in note['labels']
-    }
-    values = {
-        label: {one.seed: scale * one.value for one in ones if one.value is not None} for label, ones in own.items()
-    }
-    comparisons = compare(values, note['baseline'], greater, margin=margin)
+    points = {label: {seed: scale * value for seed, value in ones.items()} for label, ones in values.items()}
+    comparisons = compare(points, note['baseline'], greater, margin=margin)
     names = note.get('names') or {}
     rows = tuple(
-        Row(names.get(label, label), ones, *mean_and_sd([*values[label].values()]), comparisons.get(label))
+        Row(
+            names.get(label, label),
+            ones,
+            {cell.seed: curves[cell] for cell in ones},
+            values[label],
+            {cell.seed: error for cell in ones if (error := _error_of(cell, values[label], metric))},
+            comparisons.get(label),
+        )
         for label, ones in own.items()
     )
-    return Summary(metric, greater, rows, scale, margin)
+    return Summary(metric, greater, rows, note['seeds'], scale, margin)
+
+
+def _error_of(cell: Cell, values: Mapping[int, float], metric: str) -> str:
+    missing = cell.is_done and cell.seed not in values
+    return f'it is done, but no finite {metric} is in its records' if missing else cell.error
 
 
 def points_per_unit(metric: str) -> float:
@@ -183,10 +158,10 @@ def mean_curve(row: Row, scale: float) -> tuple[np.ndarray, np.ndarray, np.ndarr
 
     A cell that still runs would cut it short, so it counts only while none is done. None without a validation.
     """
-    started = [one for one in row.results if one.curve]
-    used = [one for one in started if one.value is not None] or started
+    started = {seed: curve for seed, curve in row.curves.items() if curve}
+    used = [curve for seed, curve in started.items() if seed in row.values] or [*started.values()]
     if not used:
         return None
-    steps = sorted(set.intersection(*(set(one.curve) for one in used)))
-    values = scale * np.array([[one.curve[step] for step in steps] for one in used], float)
+    steps = sorted(set.intersection(*map(set, used)))
+    values = scale * np.array([[curve[step] for step in steps] for curve in used], float)
     return np.array(steps), values.mean(axis=0), values.std(axis=0, ddof=1) if len(used) > 1 else 0 * values[0]
