@@ -5,13 +5,13 @@ from argparse import Namespace
 from pathlib import Path
 
 import pytest
+import released
 import torch
 from cases import images, randomize
-from checkpoints import released
-from checkpoints.released import randoms
 from mmengine.config import Config
 from mmengine.registry import DefaultScope
 from mmpretrain.registry import MODELS
+from released import randoms
 from timm.models.pit import PoolingVisionTransformer
 
 from vitplug.checkpoints import convert, load_pretrained, recognise, to_vitplug

@@ -147,7 +147,7 @@ def _rotates(backbone: nn.Module, kind: str) -> bool:
     """True if a backbone has rotary positions of a kind; those of :data:`AXIAL` are a plug's, mixed ones too."""
     if kind != AXIAL:
         return getattr(getattr(backbone, 'rotary', None), 'mode', '') == kind
-    parts = [part for block in backbone.plugged_blocks() for part in block.plugs.values()]
+    parts = [part for block in getattr(backbone, 'plugged_blocks', list)() for part in block.plugs.values()]
     return any(part.plug.name == 'rotary_position' and part.plug.mode in ('axial', 'mixed') for part in parts)
 
 
