@@ -173,6 +173,16 @@ def test_labels_belong_to_the_content_of_an_image():
     assert len(keys) == 2
 
 
+def test_a_test_image_is_found_anywhere_in_the_bank():
+    infos = [dict(img=np.full((4, 4), value), gt_label=1) for value in (3, 5)]
+    runs = [
+        Run('m', None, None, '', {}, [], cache=dict(dataset=SimpleNamespace(get_data_info=some.__getitem__)))
+        for some in (infos, infos[::-1])
+    ]
+    assert runs[0].content_of(0) == runs[1].content_of(1) != runs[1].content_of(0)
+    assert runs[0].image_key(0) != runs[1].image_key(1)
+
+
 def test_foreign_folders_and_unknown_names_are_refused(names, tmp_path, capsys):
     (tmp_path / 'mine.csv').write_text('mine')
     for out, arguments, message in (

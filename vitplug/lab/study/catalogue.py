@@ -27,11 +27,7 @@ SCORE, ALL = 'score', 'all'
 
 
 def measures_of(names: Sequence[str], library: str) -> list[Measure]:
-    """The measures of a command line.
-
-    Args:
-        names: Names, ``score`` for the score of the task, ``all`` for those that are not slow, or ``module:function``.
-        library: Name of the models' library.
+    """The measures of a command line: names, ``score`` for that of the task, ``all`` that are quick, or one's own.
 
     Raises:
         ValueError: If a name is unknown; says the closest one.
@@ -50,11 +46,7 @@ def measures_of(names: Sequence[str], library: str) -> list[Measure]:
 
 
 def conditions_of(texts: Sequence[str], repeats: int = 1) -> list[Condition]:
-    """The conditions of a command line, the clean images first.
-
-    Args:
-        texts: Names with values, such as ``shift:right:15``, or a ``module:function`` of one's own.
-        repeats: Draws of what is drawn.
+    """The conditions of a command line, clean images first: names with values (``shift:right:15``), or one's own.
 
     Raises:
         ValueError: If a condition is unknown, or its values are wrong; names it.

@@ -100,8 +100,8 @@ class Study:
         """
         base, source = run.base or run, source_of(run.cfg, 'train')
         train = replace(run, source=source, pipeline=base.pipeline, num=self.bank, cache={}, attack=None)
-        keys = [{one.image_key(index).partition('-')[2] for index in one.images} for one in (train, run)]
-        if both := keys[0] & keys[1]:
+        images = [set(map(one.content_of, one.images)) for one in (train, run)]
+        if both := images[0] & images[1]:
             raise ValueError(
                 f'{run.label}: {len(both)} images are in train_dataloader and are tested, too: a bank that has the '
                 'test images measures nothing; name other data with --images'

@@ -47,18 +47,9 @@ def write(
     suffix: str = 'png',
     **about: object,
 ) -> tuple[list[Row], list[Path]]:
-    """Writes all results of a study.
+    """Writes all results of an evaluated study, and gives the rows and the pictures.
 
-    Args:
-        study: The study, after its evaluation.
-        folder: Where they go.
-        runs, conditions, measures: Of the call.
-        papers: The papers' figures by condition.
-        suffix: Of the pictures.
-        about: What is said of the call.
-
-    Returns:
-        The rows and the pictures.
+    ``papers`` are the papers' figures by condition, ``about`` is what is said of the call.
     """
     rows, pictures = [], []
     for measure in measures:

@@ -56,15 +56,9 @@ RESETS: dict[str, tuple[Fresh, ...]] = {
 
 
 def reset_copy(model: nn.Module, kind: str, seed: int = 0) -> tuple[nn.Module, list[str]]:
-    """A copy of a model with its position embedding or biases re-initialised.
+    """A copy of a model with its position embedding or biases drawn again, and the names of these parameters.
 
-    Args:
-        model: A backbone or a whole model; it is not changed.
-        kind: Of :data:`RESETS`.
-        seed: Of the random numbers; the global stream is left as it is.
-
-    Returns:
-        The copy and the names of the parameters that were reset.
+    ``kind`` is of :data:`RESETS`. The global stream of random numbers is left as it is.
 
     Raises:
         ValueError: If the kind is unknown, or the model has no such parameters.

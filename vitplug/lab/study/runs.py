@@ -58,7 +58,6 @@ class Folder:
         return len(self.files)
 
     def get_data_info(self, index: int) -> dict:
-        """What is known of an image before it is read."""
         return dict(img_path=self.files[index], img_id=index, sample_idx=index)
 
     def __getitem__(self, index: int) -> dict:
@@ -133,7 +132,6 @@ class Run:
     cache: dict = field(default_factory=dict, repr=False)
 
     def changed(self, **parts) -> 'Run':
-        """This run with other parts."""
         return replace(self, base=self.base or self, cache={}, **parts)
 
     def _once(self, name: str, make: Callable[[], Any]) -> Any:
@@ -145,7 +143,6 @@ class Run:
 
     @property
     def dataset(self):
-        """The data set, with the run's pipeline."""
         return self._once('dataset', self._dataset)
 
     def _dataset(self):
@@ -171,21 +168,22 @@ class Run:
         """Number and content of an image: its bytes, its label, its annotations."""
         keys = self.cache.setdefault('keys', {})
         if index not in keys:
-            keys[index] = f'{index:06}-{digest(f"{index}", *_content(self.dataset.get_data_info(index)))}'
+            keys[index] = f'{index:06}-{self.content_of(index)}'
         return keys[index]
 
+    def content_of(self, index: int) -> str:
+        """Hash of an image and what is known of it, wherever it is in the data set."""
+        return digest(*_content(self.dataset.get_data_info(index)))
+
     def batch(self, indices: Sequence[int]) -> dict:
-        """Images as the pipeline packs them."""
         return pseudo_collate([self.dataset[index] for index in indices])
 
     @property
     def batch_size(self) -> int:
-        """Images of a batch of the config's test."""
         return int(self.cfg.test_dataloader.get('batch_size') or 1)
 
     @property
     def turns_channels(self) -> bool:
-        """As :func:`turns_channels`."""
         return turns_channels(self.model.data_preprocessor)
 
     @property
@@ -199,12 +197,10 @@ class Run:
 
     @property
     def library(self) -> str:
-        """Name of the package whose task it is."""
         return self.cfg.default_scope
 
     @property
     def device(self) -> torch.device:
-        """Where it runs."""
         return next(self.model.parameters()).device
 
     @property
@@ -219,7 +215,6 @@ class Run:
 
     @property
     def blocks(self) -> int:
-        """Number of blocks."""
         return len(self.backbone.plugged_blocks())
 
     @property
@@ -234,7 +229,6 @@ class Run:
 
     @property
     def has_class_token(self) -> bool:
-        """Whether the first token is a class token."""
         return tuple(self.backbone.prefix_names[:1]) == ('cls_token',)
 
     def place(self, layer: int, size: tuple[int, int]) -> Place:
@@ -427,14 +421,9 @@ def source_of(cfg: Config, images: str) -> Mapping | Path:
 
 
 def timm_run(name: str, label: str, images: str, device: str | None, data: Config | None) -> Run:
-    """A model of timm, tested as timm tests it, on the data of a config or a folder of images.
+    """A model of timm, tested as timm tests it: ``NAME`` with weights drawn with seed 0, or ``NAME:FILE``.
 
-    Args:
-        name: ``NAME`` for weights drawn with seed 0, or ``NAME:FILE``.
-        label: Its label; the name by default.
-        images: Split or folder.
-        device: Where it runs.
-        data: The config of the data; None where ``images`` is a folder.
+    Its data are those of a config, or ``images`` is a folder.
 
     Raises:
         ImportError, ValueError, RuntimeError: If timm is missing or has no such model, or the file does not fit.

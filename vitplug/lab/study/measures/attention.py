@@ -200,13 +200,9 @@ def _like(per_window: Tensor, rows: Tensor) -> Tensor:
 def of_heads(
     name: str, definition: str, unit: str, source: str, functions: Mapping[str, OfHeads], refined: bool = True, **more
 ) -> Measure:
-    """A measure of each head of each block.
+    """A measure of each head of each block; ``functions`` take maps to numbers, by the name of the value.
 
-    Args:
-        name, definition, unit, source: As of every :class:`~..measure.Measure`.
-        functions: Maps to numbers, by the name of the value.
-        refined: Whether it is also defined for maps after a plug (Refiner), whose rows may be negative.
-        more: Further attributes.
+    ``refined``: whether it is also defined for maps after a plug (Refiner), whose rows may be negative.
     """
 
     def reduce(run: Run, kind: str, tensor: Tensor, place: Place) -> dict[str, np.ndarray]:
