@@ -247,19 +247,12 @@ def difference(old: Mapping, new: Mapping) -> dict:
     return changes
 
 
-def config_of(args: argparse.Namespace) -> str:
-    """The text of a config.
+def adapted(base: Config, data: OwnData, plugs: Sequence, args: argparse.Namespace) -> tuple[Config, dict, str]:
+    """A copy of a base that trains on data of one's own, the variables that it names, and the reason of its rate.
 
     Raises:
-        ValueError, OSError: If data, base or plugs cannot be used; says what to do.
+        ValueError: If the base cannot; says what to do.
     """
-    if args.epochs < 1:
-        raise ValueError(f'--epochs {args.epochs}: expected at least 1')
-    plugs = parse_plugs(args.plugs, '--plugs')
-    data = EXPERIMENTS[args.task].read(args.data, _class_names(args.classes))
-    base = _read_base(args.base, args.task)
-    if args.pretrained not in (None, FROM_SCRATCH):
-        check_weights(args.pretrained, option='--pretrained')
     cfg, batch = copy.deepcopy(base), fitting_batch(base, data.images)
     if not count_classes(cfg):
         raise ValueError(f'--base {args.base}: its model has no number of classes: choose a config of {args.task}')
@@ -270,24 +263,39 @@ def config_of(args: argparse.Namespace) -> str:
     read_own_data(cfg, EXPERIMENTS[args.task], data, masks and data.has_masks)
     cfg.train_dataloader.batch_size = Code('batch_size')
     lengths = set_schedule(cfg, math.ceil(data.images / batch), args.epochs)
-    reason = scale_rate(cfg, batch)
+    # Plugs of one's own are named by paths such as ``my_plugs.MixedHeads``.
+    imports = list((cfg.get('custom_imports') or {}).get('imports', ()))
+    modules = {plug['type'].rpartition('.')[0] for plug in plugs} - {'', PLUGS.scope, *imports}
+    if modules:
+        cfg.custom_imports = dict(imports=[*imports, *sorted(modules)])
+    return cfg, dict(num_classes=Code('len(classes)'), batch_size=batch, **lengths), scale_rate(cfg, batch)
+
+
+def config_of(args: argparse.Namespace) -> str:
+    """The text of a config.
+
+    Raises:
+        ValueError, OSError: If data, base or plugs cannot be used; says what to do.
+    """
+    if args.epochs < 1:
+        raise ValueError(f'--epochs {args.epochs}: expected at least 1')
+    if args.pretrained not in (None, FROM_SCRATCH):
+        check_weights(args.pretrained, option='--pretrained')
+    plugs = parse_plugs(args.plugs, '--plugs')
+    data = EXPERIMENTS[args.task].read(args.data, _class_names(args.classes))
+    base = _read_base(args.base, args.task)
+    cfg, named, reason = adapted(base, data, plugs, args)
     # A file is named from the folder of the new config.
     name = args.base if '::' in args.base else Path(os.path.relpath(args.base, args.out.parent)).as_posix()
-    # Plugs of one's own are named by paths such as ``my_plugs.MixedHeads``.
-    modules = {plug['type'].rpartition('.')[0] for plug in plugs} - {'', PLUGS.scope}
-    if modules:
-        cfg.custom_imports = dict(imports=sorted({*(cfg.get('custom_imports') or {}).get('imports', ()), *modules}))
     variables = dict(
         _base_=name if has_hooks(base) else [name, 'vitplug::_base_/hooks.py'],
         data_root=f'{args.data.as_posix()}/',
         classes=data.classes,
-        num_classes=Code('len(classes)'),
-        batch_size=batch,
-        **lengths,
+        **named,
     )
     whole = cfg.to_dict()
-    # The test may name the evaluator of the validation, which may be that of the base.
     changes = difference(base.to_dict(), whole)
+    # The test may name the evaluator of the validation, which may be that of the base.
     changes = {key: changes.pop(key, whole[key]) for key in ('val_dataloader', 'val_evaluator')} | changes
     comments = (
         f'{args.task.capitalize()} of {len(data.classes)} classes, {data.images} training images.',
