@@ -9,9 +9,8 @@ from torch.testing import assert_close
 
 from vitplug.backbones import VisionTransformer
 from vitplug.lab.export import NotExported
-from vitplug.lab.export.folding import folded
 from vitplug.lab.export.formats import FORMATS
-from vitplug.lab.export.trace import open_sizes, quiet, trace
+from vitplug.lab.export.trace import folded, open_sizes, quiet, trace
 from vitplug.lab.export.verify import check, compare, round_up
 
 if not hasattr(torch.compiler, 'is_exporting'):

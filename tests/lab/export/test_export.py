@@ -22,10 +22,9 @@ if not hasattr(torch.compiler, 'is_exporting'):
     pytest.skip('this torch cannot say that it exports', allow_module_level=True)
 
 from vitplug.lab.export import Request, WrongFile, export_model
-from vitplug.lab.export.folding import folded
 from vitplug.lab.export.formats import FORMATS
 from vitplug.lab.export.operators import mean_of_bins, repeat_entries
-from vitplug.lab.export.trace import open_sizes, trace
+from vitplug.lab.export.trace import folded, open_sizes, trace
 from vitplug.lab.export.verify import Difference, check, traced_shape, untraced_shapes
 
 CONFIGS = Path(__file__).parents[3] / 'configs' / 'digits'

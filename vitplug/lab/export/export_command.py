@@ -6,7 +6,6 @@ from pathlib import Path
 
 from vitplug.config.options import add_allow_changes, add_options, model_parser
 from vitplug.errors import one_line_errors
-from vitplug.files.picture_sources import find_sources
 from vitplug.runs.checks import model_config
 
 from .formats import FORMATS
@@ -31,7 +30,6 @@ def main(argv: Sequence[str] | None = None) -> None:
             [axis for axis in (args.dynamic or '').split(',') if axis],
             args.shape,
             args.keep_plugs,
-            find_sources(args.verify) if args.verify else (),
             args.allow_changes,
         )
         export_model(request)
@@ -51,7 +49,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument('--dynamic', metavar='AXES', help=f'axes that stay open, of {",".join(AXES)}')
     parser.add_argument('--shape', type=int, nargs='+', metavar='N', help='height and width (default: of the config)')
     parser.add_argument('--keep-plugs', action='store_true', help='do not fold what plugs compute from parameters')
-    parser.add_argument('--verify', nargs='+', metavar='PATH', help='images or folders to compare on, too')
     add_options(parser)
     add_allow_changes(parser)
     return parser

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -15,7 +15,6 @@ from torch.export import ExportedProgram
 
 from vitplug.checkpoints.files import local_file
 from vitplug.files.fingerprint import file_hash
-from vitplug.files.picture_sources import Source, read_pictures
 from vitplug.hosting import PluggedModel
 from vitplug.lab.image_size import read_image_size
 from vitplug.lab.study.runs import turns_channels
@@ -23,9 +22,8 @@ from vitplug.runs.prediction import Predictor
 from vitplug.tasks import TASKS
 
 from .file import ExportedFile, notes_path
-from .folding import folded
 from .formats import FORMATS, INPUT
-from .trace import AXES, SHOWN, NotExported, open_sizes, quiet, trace
+from .trace import AXES, SHOWN, NotExported, folded, open_sizes, quiet, trace
 from .verify import Difference, check, compare, made_images, traced_shape, untraced_shapes
 
 
@@ -42,7 +40,6 @@ class Request:
         dynamic: Axes that stay open, of :data:`~vitplug.lab.export.trace.AXES`.
         shape: Height and width that the model is for; None for those of the config.
         keep_plugs: Whether plugs stay unfolded.
-        images: Real images to compare on, too.
         allow_changes: Whether the checkpoint may be of other settings.
     """
 
@@ -54,7 +51,6 @@ class Request:
     dynamic: Sequence[str] = ()
     shape: Sequence[int] | None = None
     keep_plugs: bool = False
-    images: Sequence[Source] = ()
     allow_changes: bool = False
 
     @property
@@ -119,7 +115,6 @@ def export_model(request: Request, say: Callable[[str], None] = print) -> list[D
             f'--dynamic: {type(predictor.model.backbone).__name__} takes images of {fixed[0]} x {fixed[1]} pixels '
             'only: leave height and width out'
         )
-    real = list(_read(request, predictor))
     network = request.parts[request.part_name].network(predictor.model).eval()
     exported, count = (network, 0) if request.keep_plugs else folded(network)
     say(f'plugs: {count} modules folded to constants' if count else 'plugs: none folded')
@@ -131,23 +126,11 @@ def export_model(request: Request, say: Callable[[str], None] = print) -> list[D
     made = [(str(tuple(x.shape)), x) for x in (made_images(shape, size.channels) for shape in shapes)]
     notes = _notes(request, predictor, program) | dict(traced=list(traced), sizes=sizes)
     try:
-        return _write_and_check(request, network, program, notes, made + real, say)
+        return _write_and_check(request, network, program, notes, made, say)
     except BaseException:
         for path in (request.out, notes_path(request.out)):
             path.unlink(missing_ok=True)
         raise
-
-
-def _read(request: Request, predictor: Predictor) -> Iterator[tuple[str, Tensor]]:
-    """The real images as the network gets them, one by one.
-
-    Raises:
-        Unreadable: If one cannot be read.
-    """
-    for source in request.images:
-        for picture in read_pictures(source, predictor.read):
-            # A copy, without the size before padding: a file cannot know it.
-            yield str(picture), predictor.images([picture.pixels]).clone()
 
 
 def _write_and_check(

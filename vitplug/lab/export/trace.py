@@ -1,5 +1,6 @@
 """One graph of a network for all images that it is to take."""
 
+import copy
 import logging
 import warnings
 from collections.abc import Iterator, Sequence
@@ -9,6 +10,8 @@ from itertools import takewhile
 import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram, export
+
+from vitplug.plugs.sockets import Folds
 
 #: Axes of the images that may stay open, and their positions.
 AXES = dict(batch=0, height=2, width=3)
@@ -35,6 +38,21 @@ def quiet() -> Iterator[None]:
 
 class NotExported(ValueError):
     """A model cannot be exported as it was asked for."""
+
+
+def folded(network: nn.Module) -> tuple[nn.Module, int]:
+    """A copy of a network whose modules that fold are replaced, and how many those are.
+
+    Args:
+        network: The network, in evaluation mode; it stays as it is.
+    """
+    network, count = copy.deepcopy(network), 0
+    for parent in list(network.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, Folds) and (constant := child.folded()) is not child:
+                setattr(parent, name, constant.eval())
+                count += 1
+    return network, count
 
 
 def trace(network: nn.Module, images: Tensor, dynamic: Sequence[str]) -> ExportedProgram:
