@@ -189,7 +189,8 @@ def test_sigterm_and_bad_files_at_once(run, tmp_path, digits):
         os.killpg(killed.pid, signal.SIGTERM)
         time.sleep(0.01)
     _, errors = killed.communicate(timeout=120)
-    assert killed.returncode == 1, errors[-2000:]
+    # A signal may come behind the end of Python, while torch's libraries are taken down.
+    assert killed.returncode in (1, -signal.SIGTERM), errors[-2000:]
     assert errors.splitlines()[-1].startswith('error: stopped by SIGTERM') and '--resume' in errors
     assert 'interrupted_' in (tmp_path / 'work' / 'last_checkpoint').read_text()
     again = run(*train(SEGMENTATION, '--resume', *options, 'train_cfg.max_iters=30'), VITPLUG_DIGITS=str(data))

@@ -52,18 +52,17 @@ class DryValidationHook(Hook):
 
 
 def different(dataset, number: int) -> list[int]:
-    """Indices of some samples of a data set, with the widest and the narrowest image among those that are looked at."""
+    """Indices of some samples of a data set: the widest and the narrowest image of those looked at come first."""
     indices = range(0, len(dataset), max(1, len(dataset) // LOOKED_AT))
     if number < 2 or not hasattr(dataset, 'get_data_info'):
         return list(indices[:number])
-    shapes = {index: shape for index in indices if (shape := _shape(dataset.get_data_info(index)))}
-    by_width = sorted(shapes, key=lambda index: shapes[index][0] / shapes[index][1]) or list(indices)
-    by_area = sorted(shapes, key=lambda index: shapes[index][0] * shapes[index][1]) or list(indices)
-    return list(dict.fromkeys([by_width[0], by_width[-1], by_area[0], by_area[-1], *indices]))[:number]
+    by_shape = sorted(indices, key=lambda index: _shape(dataset.get_data_info(index)))
+    return list(dict.fromkeys([by_shape[0], by_shape[-1], *indices]))[:number]
 
 
-def _shape(info: dict) -> Sequence[int] | None:
-    """Width and height of a sample's image, as its annotations or its file have it."""
-    if info.get('width') and info.get('height'):
-        return info['width'], info['height']
-    return loaded_size(info['img_path'], ()) if info.get('img_path') else None
+def _shape(info: dict) -> float:
+    """Width of a sample's image, as a share of its height, as its annotations or its file have it."""
+    width, height = info.get('width'), info.get('height')
+    if not (width and height):
+        width, height = (info.get('img_path') and loaded_size(info['img_path'], ())) or (1, 1)
+    return width / height
