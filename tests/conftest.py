@@ -159,14 +159,6 @@ def mm_log(caplog):
     logger.removeHandler(caplog.handler)
 
 
-@pytest.fixture(autouse=True)
-def _pillows_limit(monkeypatch):
-    """Gives Pillow its limit of pixels back, which checks of images lower in the whole process."""
-    from PIL import Image
-
-    monkeypatch.setattr(Image, 'MAX_IMAGE_PIXELS', Image.MAX_IMAGE_PIXELS)
-
-
 @pytest.fixture(scope='session', autouse=True)
 def _no_template():
     yield

@@ -9,7 +9,7 @@ Five papers, one attention core, N backbones:
 - ``vitplug.backbones``  the registered hosts, built by configs as ``type='vitplug.<Name>'``
 
 The names in ``__all__`` are imported when they are first used: ``import vitplug`` alone imports the standard library
-only. Imported after mmengine, it has ``Config.fromfile`` read configs whose base is ``vitplug::...``.
+only. With it, mmengine's ``Config.fromfile`` reads configs whose base is ``vitplug::...``.
 """
 
 import sys
@@ -18,6 +18,8 @@ from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_file_location
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from .config.paths import AfterMMEngine
 
 if TYPE_CHECKING:
     from .adapters import host_of, intermediates, load_plugs, plug_in, unplug
@@ -128,6 +130,5 @@ class OpsFinder:
         return spec_from_file_location(name, Path(__file__).with_name('ops.py')) if name == 'mmcv._ext' else None
 
 
+AfterMMEngine.wait()
 sys.meta_path.append(OpsFinder)
-if 'mmengine.config' in sys.modules:
-    import_module('vitplug.config.paths').find_by_name()

@@ -1,8 +1,12 @@
 """Configs that come with a package, by names such as `mmdet::swin/mask-rcnn_swin-t-p4-w7_fpn_1x_coco.py`."""
 
+import sys
 from importlib import import_module
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 
 LIBRARIES = ('mmpretrain', 'mmdet', 'mmseg', 'vitplug')
 
@@ -60,3 +64,30 @@ def find_by_name() -> None:
 
     found.finds_by_name = True
     config._get_cfg_path = staticmethod(found)
+
+
+class AfterMMEngine(MetaPathFinder):
+    """Calls :func:`find_by_name` as soon as mmengine's configs are imported, without importing them itself.
+
+    So programs of others, which import vitplug before mmengine or not at all, read configs by name, too.
+    """
+
+    MODULE = 'mmengine.config'
+
+    @classmethod
+    def wait(cls) -> None:
+        """Does it now if they are imported already."""
+        if hasattr(sys.modules.get(cls.MODULE), 'Config'):
+            find_by_name()
+        else:
+            sys.meta_path.insert(0, cls())
+
+    def find_spec(self, name: str, path=None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Finds mmengine's configs as Python does, and adds the call to their loader; finds nothing else."""
+        if name != self.MODULE:
+            return None
+        sys.meta_path.remove(self)
+        if (spec := find_spec(name)) is not None and spec.loader is not None:
+            load = spec.loader.exec_module
+            spec.loader.exec_module = lambda module: (load(module), find_by_name())
+        return spec
