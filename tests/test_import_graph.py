@@ -35,7 +35,6 @@ ROWS = (
     ('backbones', 'datasets', 'models'),
     ('tasks',),
     ('runs',),
-    ('analysis',),
     ('lab',),
     ('demo', 'doctor'),
     ('vitplug',),  # the names that `import vitplug` gives

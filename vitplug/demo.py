@@ -208,7 +208,7 @@ def result_of(task: Task, folder: Path, seconds: float) -> Result:
     from mmengine.config import Config
     from mmengine.logging import MMLogger
 
-    from vitplug.analysis.prediction_panels import load_trained, save_predictions
+    from vitplug.runs.prediction.panels import load_trained, save_predictions
 
     # The training's own log has the lines about the model.
     MMLogger.get_current_instance().setLevel('WARNING')

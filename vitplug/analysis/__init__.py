@@ -1,1 +1,0 @@
-"""Costs, differences of configs, tables and pictures of models."""
