@@ -1,7 +1,9 @@
 """Token grids, and the pairs of a query and a key that two grids make."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -10,9 +12,10 @@ from torch import Tensor
 from .cache import cached
 
 Number = TypeVar('Number', int, Tensor)
+Arguments = ParamSpec('Arguments')
 
-# Pairs up to which a bias by offset is looked up by an index of each; above, indices alone would take 8 MB and more.
-MOST_INDICES = 1 << 20
+# Pairs of a query and a key up to which a tensor of them all is kept, such as indices of 8 MB.
+MOST_KEPT = 1 << 20
 
 
 def ceil_div(number: Number, divisor: int) -> Number:
@@ -82,6 +85,11 @@ class GridPair:
         (qh, qw), (kh, kw) = self.queries.hw, self.keys.hw
         return qh + kh - 1, qw + kw - 1
 
+    @property
+    def are_few(self) -> bool:
+        """Whether a tensor of all pairs may be kept."""
+        return self.queries.num_tokens * self.keys.num_tokens <= MOST_KEPT
+
     def offsets(self, like: Tensor) -> tuple[Tensor, Tensor]:
         """All vertical offsets ``(qh + kh - 1,)`` and all horizontal ones ``(qw + kw - 1,)``, in float32 or wider."""
         dtype = torch.promote_types(like.dtype, torch.float32)
@@ -98,50 +106,30 @@ class GridPair:
             table_Hyx: The table, or its rows one after the other, ``(H, offsets)``.
             step: Nk is rounded up to a multiple of it; values of keys that do not exist mean nothing.
         """
-        # A graph has no one size: it gets one form, and sizes are not compared.
-        if torch.compiler.is_compiling() or self.queries.num_tokens * self.keys.num_tokens <= MOST_INDICES:
-            return self._look_up(table_Hyx, step)
-        surplus, prefixes = -self.keys.num_tokens % step, (self.keys.num_prefix, self.queries.num_prefix)
-        table_Hyx = table_Hyx.unflatten(1, self.table_size) if table_Hyx.ndim == 2 else table_Hyx
-        if not any(prefixes):
-            return self._slide(table_Hyx, surplus)
-        return F.pad(self._slide(table_Hyx), (prefixes[0], surplus, prefixes[1], 0))
-
-    def _look_up(self, table_Hyx: Tensor, step: int) -> Tensor:
-        """By an index of every pair. Its gradient adds up: torch's deterministic algorithms fix the order."""
-        index = _pair_index(self, step, table_Hyx.device)
+        # Its gradient adds up: torch's deterministic algorithms fix the order.
+        index = pair_index(self, step, table_Hyx.device)
         flat = table_Hyx if table_Hyx.ndim == 2 else table_Hyx.flatten(1)
         if self.keys.num_prefix or self.queries.num_prefix:
             flat = F.pad(flat, (0, 1))
         return flat.index_select(1, index).unflatten(1, (self.queries.num_tokens, -1))
 
-    def _slide(self, table_Hyx: Tensor, surplus: int = 0) -> Tensor:
-        """The pairs of grid tokens ``(H, Nq, Nk + surplus)`` in one copy, without an index table of as many entries.
 
-        A row of queries sees a part of the row table, as large as the keys' grid; the next row sees the part before it.
-        """
-        # (H, qw, (qh + kh - 1) * kw): for a column of queries, the values of all keys above and below in reading order.
-        row_table = table_Hyx.unfold(2, self.keys.width, 1).flip(1, 3).transpose(1, 2).flatten(2)
-        row_table = F.pad(row_table, (0, surplus)) if surplus else row_table
-        height, width = self.keys.hw
-        slid = row_table.unfold(2, height * width + surplus, width)
-        return _Reversed.apply(slid.transpose(1, 2)).flatten(1, 2)
+def kept_for_few(
+    build: Callable[Concatenate[GridPair, Arguments], Tensor],
+) -> Callable[Concatenate[GridPair, Arguments], Tensor]:
+    """Keeps what a function has built for all pairs of its last arguments, unless there are many pairs."""
+    keep = cached(32)(build)
 
+    @wraps(build)
+    def build_or_find(pairs: GridPair, *args: Arguments.args, **settings: Arguments.kwargs) -> Tensor:
+        # Sizes of a graph that is compiled or exported are not compared.
+        return (keep if not torch.compiler.is_compiling() and pairs.are_few else build)(pairs, *args, **settings)
 
-class _Reversed(torch.autograd.Function):
-    """The second axis in reverse order, in a contiguous tensor: that of `flip` has the order of overlapping strides."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x.index_select(1, _last_to_first(x.shape[1], x.device))
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        return _Reversed.apply(grad)
+    return build_or_find
 
 
-@cached(32)
-def _pair_index(pairs: GridPair, step: int, device: torch.device) -> Tensor:
+@kept_for_few
+def pair_index(pairs: GridPair, step: int, device: torch.device) -> Tensor:
     """Index of every pair into the flat table, ``(Nq * Nk rounded up,)``; the entry after it for prefix tokens."""
     table_width, last = pairs.table_size[1], pairs.table_size[0] * pairs.table_size[1]
     (y, x), (key_y, key_x) = (
@@ -156,11 +144,6 @@ def _pair_index(pairs: GridPair, step: int, device: torch.device) -> Tensor:
     sides = (pairs.keys.num_prefix, 0, pairs.queries.num_prefix, 0)
     index = F.pad(index, sides, value=last) if any(sides) else index
     return F.pad(index, (0, -pairs.keys.num_tokens % step)).flatten()
-
-
-@cached(64)
-def _last_to_first(number: int, device: torch.device) -> Tensor:
-    return torch.arange(number - 1, -1, -1, device=device)
 
 
 def relative_position_index(height: int, width: int) -> Tensor:

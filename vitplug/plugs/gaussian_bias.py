@@ -12,8 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..attention.bias import DenseBias
-from ..attention.cache import cached
-from ..attention.grids import MOST_INDICES, GridPair
+from ..attention.grids import GridPair, kept_for_few
 from ..attention.precision import at_least_float32
 from ..attention.site import Site
 from ..attention.tuning import BIAS_STEP
@@ -135,8 +134,7 @@ class Gaussian(nn.Module):
         All of them are in memory at once then, which above some 1,000 tokens would weigh more than the operations.
         """
         pairs = site.pairs
-        few = pairs.queries.num_tokens * pairs.keys.num_tokens <= MOST_INDICES
-        if not few or not all(module._is_whole() for module in modules):
+        if not pairs.are_few or not all(module._is_whole() for module in modules):
             return None
         peak = torch.stack([module.gab_amplitude for module in modules])
         width = torch.stack([module.gab_sigma for module in modules])
@@ -233,6 +231,7 @@ class _Bell(torch.autograd.Function):
         return weighed.sum((-2, -1)), -peak * of_squares / width.square(), None
 
 
+@kept_for_few
 def _minus_squares(
     pairs: GridPair, reference: tuple[int, int] | None, device: torch.device, dtype: torch.dtype
 ) -> Tensor:
@@ -241,22 +240,12 @@ def _minus_squares(
     -infinity for pairs with a prefix token and for keys that do not exist would make gradients no numbers; FAR is as
     far as that.
     """
-    is_few = not torch.compiler.is_compiling() and pairs.queries.num_tokens * pairs.keys.num_tokens <= MOST_INDICES
-    return (_kept_squares if is_few else _all_squares)(pairs, reference, device, dtype)
-
-
-def _all_squares(
-    pairs: GridPair, reference: tuple[int, int] | None, device: torch.device, dtype: torch.dtype
-) -> Tensor:
     dy, dx = _distances(pairs, torch.empty(0, device=device, dtype=dtype))
     if reference is not None:
         dy, dx = (d * (of / side) for d, of, side in zip((dy, dx), reference, _finer(pairs), strict=True))
     squares = -(dy.square()[:, None, :, None] + dx.square()[None, :, None, :]).flatten(2).flatten(0, 1)
     sides = (pairs.keys.num_prefix, -pairs.keys.num_tokens % BIAS_STEP, pairs.queries.num_prefix, 0)
     return F.pad(squares, sides, value=FAR)
-
-
-_kept_squares = cached(32)(_all_squares)
 
 
 def _distances(pairs: GridPair, like: Tensor) -> list[Tensor]:

@@ -48,7 +48,7 @@ padded batch, the tokens that count. The carry holds tensors of earlier blocks.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -142,23 +142,9 @@ class Sockets:
         parts: The modules of each plug by socket, plugs in their order.
     """
 
-    block_in: tuple
-    qkv: tuple
-    tap: tuple
-    extra_keys: tuple
-    bias: tuple
-    scores: tuple
-    logits: tuple
-    normalise: tuple
-    map: tuple
-    heads: tuple
-    msa: tuple
-    msa_residual: tuple
-    mlp_front: tuple
-    mlp_mid: tuple
-    mlp_end: tuple
-    mlp_residual: tuple
-    block_out: tuple
+    if TYPE_CHECKING:
+
+        def __getattr__(self, socket: str) -> tuple[Any, ...]: ...
 
     def __init__(self, parts: Iterable[Mapping[str, Any]] = ()):
         parts = list(parts)
