@@ -214,7 +214,7 @@ def test_a_broken_image_is_named_left_out_and_counted(names, digits, tmp_path, c
 
 OWN = """
 from vitplug.lab.study.conditions import Condition, at_input
-from vitplug.lab.study.measure import Measure
+from vitplug.lab.study.measure import measure
 
 
 def unchanged():
@@ -224,11 +224,10 @@ def unchanged():
     return Condition('as it was', change)
 
 
-def brightness():
-    def observe(seen):
-        return {'mean': seen.batch['inputs'][0].float().mean().numpy()}
-
-    return Measure('brightness', 'Mean of the pixels', 'grey levels', 'ours', observe)
+@measure('grey levels', 'ours')
+def brightness(seen):
+    'Mean of the pixels.'
+    return {'mean': seen.batch['inputs'][0].float().mean().numpy()}
 """
 
 

@@ -5,7 +5,7 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from .conditions import CLEAN, CONDITIONS, Condition
@@ -75,7 +75,7 @@ def _as_list(made: object) -> list:
 
 
 def own(text: str, option: str, known: Iterable[str]) -> tuple[list, str]:
-    """What a user's ``module:function`` gives, and a hash of the module's source; also of the folder of the call.
+    """What a user's ``module:name`` is or gives, and a hash of the module's source; also of the folder of the call.
 
     Raises:
         ValueError: If there is none, nor a known name; says the closest one.
@@ -86,11 +86,12 @@ def own(text: str, option: str, known: Iterable[str]) -> tuple[list, str]:
     if os.getcwd() not in sys.path:  # a script's own folder is there, that of the call is not
         sys.path.insert(0, os.getcwd())
     try:
-        make: Callable = getattr(importlib.import_module(module), function)
+        made = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:
         advice = advice_for(module, known)
         raise ValueError(f'{option} {text}: there is none, nor a function {text} ({error}): {advice}') from error
-    return _as_list(make()), digest(inspect.getsource(sys.modules[module]))
+    made = made() if callable(made) else made
+    return _as_list(made), digest(inspect.getsource(sys.modules[module]))
 
 
 def advice_for(name: str, known: Iterable[str]) -> str:

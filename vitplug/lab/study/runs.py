@@ -247,8 +247,8 @@ class Run:
     def _attacked(self, batch: Mapping) -> Mapping:
         if self.attack is None:
             return batch
-        pixels, labels = self.attackable(batch)
-        return dict(batch, inputs=self.attack(self, pixels, labels) * WHITE)
+        with torch.enable_grad():
+            return dict(batch, inputs=self.attack(self, *self.attackable(batch)).detach() * WHITE)
 
     def logits(self, pixels: Tensor) -> Tensor:
         """Logits ``(B, classes)`` of pixels from 0 to 1; the normalisation is inside."""
