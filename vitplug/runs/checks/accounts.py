@@ -36,27 +36,25 @@ class Account:
 
     Attributes:
         kept: Numbers of :data:`OBJECTS` and :data:`IMAGES`.
-        lost: Numbers by what and reason.
-        examples: The first one of each.
+        lost: Number, and the first one, by what and reason.
     """
 
     kept: Counter
-    lost: Counter = field(default_factory=Counter)
-    examples: dict[tuple[str, str], str] = field(default_factory=dict)
+    lost: dict[tuple[str, str], tuple[int, str]] = field(default_factory=dict)
 
     def count(self, what: str, reason: str | None, example: object) -> None:
         """Counts one as kept, or as left out for a reason."""
         if reason is None:
             self.kept[what] += 1
         else:
-            self.lost[what, reason] += 1
-            self.examples.setdefault((what, reason), str(example))
+            number, first = self.lost.get((what, reason), (0, str(example)))
+            self.lost[what, reason] = number + 1, first
 
     def __str__(self) -> str:
         kept = ', '.join(f'{number:,} {what}' for what, number in self.kept.items())
         lost = '; '.join(
-            f'{number:,} {what} {reason}, e.g. {self.examples[what, reason]}'
-            for (what, reason), number in self.lost.most_common()
+            f'{number:,} {what} {reason}, e.g. {first}'
+            for (what, reason), (number, first) in sorted(self.lost.items(), key=lambda one: -one[1][0])
         )
         return f'{kept} kept' + (f'; left out: {lost}' if lost else '')
 

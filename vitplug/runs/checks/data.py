@@ -120,8 +120,6 @@ def check_files(dataset: Mapping, scope: str, path: str) -> Files:
         )
     settings = completed(dataset, scope)
     root = settings.get('data_root') or ''
-    if not isinstance(root, str | Path):
-        raise ValueError(f'{path}.data_root = {root!r}: expected a folder')
     classes = named_classes(settings, kind, path)
     if not is_local(settings):
         return Files(classes, [], None)
