@@ -1,38 +1,82 @@
 """What all hosts share: a model with plugs as mmengine builds, initialises, freezes and decays it."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
 
+import torch
 from mmengine.logging import MMLogger, print_log
 from mmengine.model import BaseModule
+from mmengine.model.weight_init import trunc_normal_
 from torch import Tensor, nn
 
+from vitplug.checkpoints.position_tables import INTERPOLATE_MODES, fit_stored_positions, resize_position_table
 from vitplug.checkpoints.pretrained import loads_checkpoint
 from vitplug.checkpoints.through_mmengine import read_files_of_others
+from vitplug.compat import register_load_state_dict_pre_hook
 from vitplug.hosting import PixelGrid, PluggedModel
-from vitplug.plugs import PlugSet
+from vitplug.plugs import NETWORK_SOCKETS, PlugSet
+from vitplug.plugs.checks import check_choice
 from vitplug.plugs.plug_set import is_plug
 
-from .checks import check_images, check_values
 from .init_log import hide_parameter_lists
 from .optimizers import spare_plugs
-from .patch_embed import check_patches, pixels_of
+from .patch_embed import Patches, to_map
+from .settings import choose_indices
+
+#: Sockets of a network that has no place for further tokens.
+WITHOUT_PREFIX = tuple(socket for socket in NETWORK_SOCKETS if socket != 'prefix')
 
 
 class PluggedBackbone(PluggedModel, BaseModule):
-    """Base of the hosts: a :class:`~vitplug.hosting.PluggedModel` that also says what is frozen (:meth:`freeze`) and
-    how deep a parameter lies (:meth:`depth_of`).
+    """Base of the hosts: a :class:`~vitplug.hosting.PluggedModel` that mmengine builds, starts, freezes and decays.
+
+    Its sections and the names below say which parts lie how deep, and which ones are frozen together. All hosts have
+    these arguments; they describe only further ones.
 
     Args:
+        arch: Name in ``arch_zoo``, or a dict with the keys of its entries.
+        img_size: Image size ``(h, w)`` that position tables and plugs are made for.
+        patch_size: Side of a patch in pixels.
+        in_channels: Channels of the images.
+        out_indices: Blocks of a columnar host, or stages, whose output is returned; negative ones count from the end.
+        drop_rate: Drop rate after the embedding; of some hosts also after the attention projection and in the MLP.
+        drop_path_rate: Stochastic depth of the last block; grows linearly from 0.
+        norm_cfg: The norm layers.
+        interpolate_mode: How position tables are resized, see
+            :func:`~vitplug.checkpoints.position_tables.resize_position_map`.
+        patch_cfg: More settings of mmcv's ``PatchEmbed``.
+        frozen_stages: Columnar hosts: number of blocks to freeze, with everything before them, nothing for values
+            below 1. Others: last stage to freeze, with everything before it; -1 freezes nothing.
+        frozen: ``'host'`` freezes all but the plugs; None leaves it to ``frozen_stages``.
+        plugs: A text such as ``'gab+residual(alpha=0.25)'``, or a list of texts, dicts and plugs.
+        with_cp: Whether activations are computed again in backward instead of being kept.
         init_cfg: Weight initialisation.
-        frozen: ``'host'`` freezes all but the plugs.
 
     Raises:
         ValueError: If a value is refused; names the argument, its value and what is allowed.
     """
 
-    #: The patch embedding.
-    patch_embed: nn.Module
+    #: Names of the modules and parameters before the first block: of depth 0, and frozen with the first stage.
+    EMBEDDING: tuple[str, ...] = ('patch_embed', 'drop_after_pos', 'pos_embed', 'cls_token')
+    #: Those that start from a truncated normal distribution.
+    DRAWN: tuple[str, ...] = ('pos_embed',)
+    #: The blocks of a columnar host, or stages, as frozen one by one; the first ``frozen_stages`` that freezes one.
+    STAGES, FIRST_FROZEN = 'stages', 0
+    #: Forms of an output that the host knows.
+    OUT_TYPES: tuple[str, ...] = ('featmap',)
+
+    #: The embedding.
+    patch_embed: Patches
+    #: Positions of the prefix tokens and of the grid :attr:`patch_resolution`, ``(1, N, D)``, or None.
+    pos_embed: Tensor | None
+    #: How it is resized.
+    interpolate_mode: str
+    drop_after_pos: nn.Module
+    #: Width of the tokens of the first block.
+    embed_dims: int
+    frozen_stages = -1
+    out_type = 'featmap'
     #: Tensors of files that it does not read, as the library whose arguments it was built with does not.
     leaves_out: tuple[str, ...] = ()
 
@@ -42,40 +86,159 @@ class PluggedBackbone(PluggedModel, BaseModule):
         *,
         frozen: str | None = None,
     ):
-        check_values(init_cfg=init_cfg, frozen=frozen)
         super().__init__(init_cfg)
-        self.frozen = frozen
+        self.frozen = check_choice('frozen', frozen, (None, 'host'))
 
-    # --- images; for a host whose embedding is none of :func:`~vitplug.backbones.patch_embed.build_patch_embed` ---
+    # --- construction ---
 
-    def check_images(self, images: Tensor) -> None:
-        """Checks an image batch before its first convolution.
+    def choose_outputs(
+        self,
+        count: int,
+        out_indices: int | Sequence[int],
+        frozen_stages: int,
+        out_type: str = 'featmap',
+        with_cls_token: bool = True,
+    ) -> None:
+        """Notes the outputs, of ``count`` sections, and the frozen stages.
 
         Raises:
-            ValueError: If the images have other channels, another type, or are too small.
+            ValueError: If there is no such section, stage or form, the form needs a class token and there is none, or
+                the whole host is frozen without its plugs.
         """
-        embed = self.patch_embed
-        check_images(images, embed.image_channels, embed.projection.weight.dtype)
-        check_patches(embed, images.shape[-2:])
+        self.out_indices = choose_indices(out_indices, count)
+        self.out_type = check_choice('out_type', out_type, self.OUT_TYPES)
+        if 'cls_token' in out_type and not with_cls_token:
+            others = ' or '.join(repr(name) for name in ('featmap', 'avg_featmap') if name in self.OUT_TYPES)
+            raise ValueError(f'out_type={out_type!r} needs with_cls_token=True; without one, choose {others}')
+        most = count - 1 + self.FIRST_FROZEN
+        if type(frozen_stages) is not int or not -1 <= frozen_stages <= most:
+            raise ValueError(f'frozen_stages={frozen_stages!r}: expected an integer from -1 (none) to {most}')
+        if self.frozen is not None and frozen_stages >= 0:
+            raise ValueError(
+                f'frozen_stages={frozen_stages} beside frozen={self.frozen!r}: the first freezes plugs, too; keep one '
+                'of them'
+            )
+        self.frozen_stages = frozen_stages
+
+    def choose_window(self, window_size: int | None) -> None:
+        """Notes the side of the windows in tokens; None for global attention.
+
+        Raises:
+            ValueError: If there are tokens that lie in no window.
+        """
+        self.window_size = window_size
+        if window_size is None:
+            return
+        if self.prefix_names:
+            raise ValueError(
+                f'window_size={window_size}: {list(self.prefix_names)} lie in no window; set with_cls_token=False and '
+                f'num_storage_tokens=0, and choose an out_type without a class token'
+            )
+        self.network_sockets = WITHOUT_PREFIX
+
+    def add_positions(
+        self, use_abs_pos_embed: bool, interpolate_mode: str, drop_rate: float, modes: Sequence[str] = INTERPOLATE_MODES
+    ) -> None:
+        """Adds the prefix tokens, the table of positions, if there is one, and the dropout after it.
+
+        Raises:
+            ValueError: If no table is resized in such a mode.
+        """
+        self.interpolate_mode = check_choice('interpolate_mode', interpolate_mode, modes)
+        self.patch_resolution = self.patch_embed.init_out_size
+        self.add_prefix_tokens()
+        num_tokens = self.num_placed_tokens + prod(self.patch_resolution)
+        self.pos_embed = nn.Parameter(torch.zeros(1, num_tokens, self.embed_dims)) if use_abs_pos_embed else None
+        register_load_state_dict_pre_hook(self, fit_stored_positions)
+        self.drop_after_pos = nn.Dropout(drop_rate)
+
+    @property
+    def placed_names(self) -> tuple[str, ...]:
+        """Parameters of the prefix tokens that have a position."""
+        return self.prefix_names[: self.num_placed_tokens]
+
+    def add_prefix_tokens(self) -> None:
+        """Adds a parameter for each prefix token with a position; ``cls_token`` is None where there is none."""
+        self.cls_token = None
+        for name in self.placed_names:
+            setattr(self, name, nn.Parameter(torch.zeros(1, 1, self.embed_dims)))
+
+    # --- forward ---
+
+    def embed(self, images: Tensor, mix: Callable[[Tensor], Tensor] | None = None) -> tuple[Tensor, tuple[int, int]]:
+        """Images to tokens ``(B, N, D)`` and their grid ``(h, w)``.
+
+        Args:
+            images: ``(B, C, H, W)``.
+            mix: Changes the patch tokens ``(B, h, w, D)`` before positions are added.
+        """
+        x_BND, hw = self.patch_embed(images)
+        if mix is not None:
+            x_BND = mix(x_BND.unflatten(1, tuple(hw))).flatten(1, 2)
+        if self.num_placed_tokens:
+            prefix = [getattr(self, name).expand(x_BND.shape[0], -1, -1) for name in self.placed_names]
+            x_BND = torch.cat((*prefix, x_BND), dim=1)
+        if self.pos_embed is not None:
+            x_BND = x_BND + resize_position_table(
+                self.pos_embed, self.patch_resolution, hw, self.interpolate_mode, self.num_placed_tokens
+            )
+        return self.drop_after_pos(x_BND), hw
+
+    def format_output(self, section: int, x_BND: Tensor, hw: tuple[int, int]) -> Tensor | tuple[Tensor, ...]:
+        x_BND = self.normalise(section, x_BND, hw)
+        if self.out_type == 'raw':
+            return x_BND
+        if self.out_type == 'cls_token':
+            return self.class_token(x_BND)
+        patches = x_BND[:, x_BND.shape[1] - hw[0] * hw[1] :]
+        if self.out_type == 'avg_featmap':
+            return patches.mean(dim=1)
+        featmap = self.featmap(patches, hw)
+        return featmap if self.out_type == 'featmap' else (featmap, self.class_token(x_BND))
+
+    def normalise(self, section: int, x_BND: Tensor, hw: tuple[int, int]) -> Tensor:
+        """The tokens after a section, as an output has them."""
+        return getattr(self, f'norm{section}')(x_BND)
+
+    def class_token(self, x_BND: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """The class token ``(B, D)`` of an output; a host with several gives all of them."""
+        return x_BND[:, 0]
+
+    def featmap(self, patches_BND: Tensor, hw: tuple[int, int]) -> Tensor:
+        """The tokens of the grid as a map ``(B, D, h, w)``."""
+        return to_map(patches_BND, hw).contiguous()
+
+    # --- images ---
+
+    def check_images(self, images: Tensor) -> None:
+        self.patch_embed.check_images(images)
 
     @property
     def image_stride(self) -> tuple[int, int]:
-        """Pixels from one row, and from one column, of the first block's tokens to the next."""
         return self.patch_embed.image_stride
 
     def pixels(self, image_size: tuple[int, int]) -> PixelGrid:
-        """Where the tokens of the first block lie in an image of ``(height, width)``."""
-        return pixels_of(self.patch_embed, image_size)
+        return self.patch_embed.pixels(image_size)
 
-    # --- implemented by hosts ---
+    # --- frozen parts ---
 
     def freeze(self) -> None:
         """Stops the gradients of the frozen parts and puts them into evaluation mode."""
-        raise NotImplementedError
+        count = max(self.frozen_stages + 1 - self.FIRST_FROZEN, 0)
+        if not count:
+            return
+        parts = [getattr(self, name, None) for name in (*self.EMBEDDING, *self.prefix_names)]
+        parts += [*self.plugs.at('prefix'), *getattr(self, self.STAGES)[:count]]
+        parts += [part for stage in range(count) for part in self.frozen_with(stage)]
+        for part in parts:
+            if isinstance(part, nn.Module):
+                freeze_module(part)
+            elif part is not None:
+                part.requires_grad_(False)
 
-    def depth_of(self, name: str) -> int | None:
-        """Depth of one of the host's parameters: 0 in the embedding, from 1 in the blocks, None after them."""
-        raise NotImplementedError
+    def frozen_with(self, stage: int) -> Sequence[nn.Module | None]:
+        """Modules outside of the stages that are frozen with one: the norms of its output."""
+        return [getattr(self, f'norm{stage}', None)]
 
     # --- plugs ---
 
@@ -87,6 +250,7 @@ class PluggedBackbone(PluggedModel, BaseModule):
         """
         super().attach(plug_set)
         print_log(f'{type(self).__name__}: {self.plug_summary}', logger='current')
+        self.freeze()
         self._freeze_host()
 
     # --- mmengine ---
@@ -99,14 +263,30 @@ class PluggedBackbone(PluggedModel, BaseModule):
             prefix: Prefix of the backbone's own names.
 
         Returns:
-            The depth, from 0 (embedding) to ``blocks + 1`` (everything after them), and the number of depths.
+            The depth, from 0 (embedding) to ``blocks + 1`` (everything after them), and the number of depths. A merging
+            has that of the last block before it.
         """
         last = len(self.plugged_blocks()) + 1
         if not param_name.startswith(prefix):
             return last, last + 1
         name = param_name.removeprefix(prefix)
-        depth = 0 if re.match(r'plugs\.[^.]+\.prefix\.', name) else self.depth_of(name)
-        return (last if depth is None else depth), last + 1
+        if re.match(r'plugs\.[^.]+\.prefix\.', name):
+            return 0, last + 1
+        depths, parts = self._depths(), name.split('.')
+        within = ('.'.join(parts[:count]) for count in range(1, len(parts) + 1))
+        return next((depths[part] for part in within if part in depths), last), last + 1
+
+    def _depths(self) -> dict[str, int]:
+        """The depth of the embedding's parts, of every block and of every merging by name."""
+        names = {module: name for name, module in self.named_modules()}
+        depths, depth = dict.fromkeys((*self.EMBEDDING, *self.prefix_names), 0), 0
+        for section in self.sections():
+            for block in section.blocks:
+                depth += 1
+                depths[names[block]] = depth
+            if section.merge is not None:
+                depths[names[section.merge]] = depth
+        return depths
 
     @property
     def is_pretrained(self) -> bool:
@@ -117,6 +297,9 @@ class PluggedBackbone(PluggedModel, BaseModule):
         """Initialises the weights. Scripts do not show mmengine's line for each parameter."""
         hide_parameter_lists(MMLogger.get_current_instance())
         super().init_weights()
+        for table in (getattr(self, name, None) for name in self.DRAWN if not self.is_pretrained):
+            if table is not None:
+                trunc_normal_(table, std=0.02)
 
     def train(self, mode: bool = True) -> nn.Module:
         """Sets the mode; frozen parts stay in evaluation mode."""

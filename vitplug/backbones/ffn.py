@@ -1,7 +1,7 @@
 """The MLP branch of a block, with its token sockets."""
 
 import torch.nn.functional as F
-from mmcv.cnn import build_activation_layer, build_norm_layer
+from mmcv.cnn import build_norm_layer
 from mmcv.cnn.bricks.drop import build_dropout
 from mmcv.cnn.bricks.scale import LayerScale as MmcvLayerScale
 from mmcv.cnn.bricks.transformer import FFN
@@ -11,8 +11,6 @@ from torch import Tensor, nn
 from vitplug.attention import LayerRecord, Site
 from vitplug.hosting import feed_forward
 from vitplug.plugs import Bindable
-
-from .checks import WRONG_SETTINGS
 
 
 def start_mlp(mlp: nn.Module) -> None:
@@ -89,7 +87,7 @@ class PluggedSwiGLU(BaseModule):
         # The second is the name of :class:`PluggedFFN` and of other people's tools.
         self.hidden_dims = self.feedforward_channels = hidden_dims
         self.w12 = nn.Linear(embed_dims, 2 * hidden_dims)
-        self.norm = nn.Identity() if norm_cfg is None else layer_norm(norm_cfg, hidden_dims)
+        self.norm = layer_norm(norm_cfg, hidden_dims)
         self.w3 = nn.Linear(hidden_dims, embed_dims)
         self.gamma2 = layer_scale(embed_dims, layer_scale_init_value)
         self.dropout_layer = build_dropout(dict(type='DropPath', drop_prob=drop_path))
@@ -130,25 +128,6 @@ def layer_scale(dims: int, init_value: float) -> nn.Module:
     return LayerScale(dims, init_value) if init_value > 0 else nn.Identity()
 
 
-def layer_norm(norm_cfg: dict, dims: int) -> nn.Module:
-    """The norm layer of a config.
-
-    Raises:
-        ValueError: If it cannot be built for so many channels.
-    """
-    try:
-        return build_norm_layer(norm_cfg, dims)[1]
-    except WRONG_SETTINGS as error:
-        raise ValueError(f'norm_cfg={norm_cfg!r}: no norm of {dims} channels: {error}') from error
-
-
-def check_activation(act_cfg: dict) -> None:
-    """Checks the config of an activation.
-
-    Raises:
-        ValueError: If it cannot be built.
-    """
-    try:
-        build_activation_layer(act_cfg)
-    except WRONG_SETTINGS as error:
-        raise ValueError(f'act_cfg={act_cfg!r}: no activation: {error}') from error
+def layer_norm(norm_cfg: dict | None, dims: int) -> nn.Module:
+    """The norm layer of a config; None for none."""
+    return nn.Identity() if norm_cfg is None else build_norm_layer(norm_cfg, dims)[1]

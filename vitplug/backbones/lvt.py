@@ -9,86 +9,28 @@ from functools import partial
 
 import torch
 import torch.nn.functional as F
-from mmcv.cnn.bricks.drop import build_dropout
-from mmengine.model import BaseModule, ModuleDict, ModuleList
+from mmengine.model import ModuleDict, ModuleList
 from mmengine.model.weight_init import trunc_normal_
-from mmengine.utils import to_2tuple
 from torch import Tensor, nn
 
-from vitplug.attention import Carry, LayerRecord, Site
 from vitplug.compat import replace
 from vitplug.hosting import Mlp, PixelGrid, Section
-from vitplug.plugs import NETWORK_SOCKETS, BlockShape, LayerPlugs, PlugSet
-from vitplug.plugs.checks import check_choice, check_integer, check_number
+from vitplug.plugs import BlockShape, PlugSet
+from vitplug.plugs.checks import check_integer
 from vitplug.registry import MODELS
 
-from .base import PluggedBackbone, freeze_module
-from .checks import checked
+from .base import WITHOUT_PREFIX, PluggedBackbone
 from .ffn import layer_norm
-from .lvt_layers import (
-    ClassBlock,
-    ConvMlp,
-    ConvolutionalAttention,
-    PatchEmbed,
-    RecursiveAttention,
-    to_map,
-    to_tokens,
-)
-from .patch_embed import is_size, pixels_of
+from .lvt_layers import ClassBlock, ConvMlp, ConvolutionalAttention, PatchEmbed, RecursiveAttention
+from .patch_embed import size_of, to_map, to_tokens
 from .plug_configs import build_plugs
-from .settings import choose_arch, choose_frozen, choose_indices, rising_rates
-
-
-class LVTBlock(BaseModule):
-    """One pre-norm block: attention, then MLP.
-
-    Args:
-        embed_dims: Width of a token.
-        shape: Heads and widths.
-        attn: The attention, which says which sockets the block offers.
-        mlp: The MLP.
-        drop_path: Drop rate of a whole branch, per image.
-        with_cp: Whether activations are computed again in backward.
-    """
-
-    def __init__(
-        self, embed_dims: int, shape: BlockShape, attn: nn.Module, mlp: nn.Module, drop_path: float, with_cp: bool
-    ):
-        super().__init__()
-        self.shape = shape
-        self.with_cp = with_cp
-        self.norm1 = nn.LayerNorm(embed_dims)
-        self.attn = attn
-        self.norm2 = nn.LayerNorm(embed_dims)
-        self.mlp = mlp
-        self.drop_path = build_dropout(dict(type='DropPath', drop_prob=drop_path))
-        self.plugs = LayerPlugs()
-
-    @property
-    def sockets(self) -> tuple[str, ...]:
-        """The sockets that the block offers."""
-        return self.attn.sockets
-
-    @property
-    def ffn(self) -> nn.Module:
-        """The MLP, under the name that it has in other hosts."""
-        return self.mlp
-
-    def forward(
-        self, x_BND: Tensor, site: Site, carry: Carry, record: LayerRecord | None = None
-    ) -> tuple[Tensor, Carry]:
-        """Tokens ``(B, N, D)`` and carry, in and out."""
-        plugs = self.plugs.bind()
-        attn, carry = self.attn(self.norm1(x_BND), site, plugs, carry, record)
-        x_BND = x_BND + plugs.residual('msa', self.drop_path(attn), site, record)
-        mlp = self.drop_path(self.mlp(self.norm2(x_BND), plugs, site))
-        return x_BND + plugs.residual('mlp', mlp, site, record), carry
-
+from .settings import choose_arch, rising_rates
+from .vision_layers import PreNormBlock
 
 Reshape = Callable[[BlockShape], BlockShape]
 
 
-class ConvolutionalBlock(LVTBlock):
+class ConvolutionalBlock(PreNormBlock):
     """A block of the first stage, with :class:`ConvolutionalAttention`."""
 
     def __init__(
@@ -108,7 +50,7 @@ class ConvolutionalBlock(LVTBlock):
         super().__init__(embed_dims, shape, attn, Mlp(embed_dims, shape.hidden_dims, drop_rate=drop), **settings)
 
 
-class RecursiveBlock(LVTBlock):
+class RecursiveBlock(PreNormBlock):
     """A block of the later stages, with :class:`RecursiveAttention`."""
 
     def __init__(
@@ -146,8 +88,6 @@ class LVTStage(ModuleList):
         return self[int(self.BLOCKS)]
 
 
-_ARCH_KEYS = ('embed_dims', 'depths', 'num_heads', 'mlp_ratios', 'sr_ratios')
-OUT_TYPES = ('featmap', 'avg_featmap', 'cls_token', 'raw')
 # Outputs that come from the class-attention blocks.
 CLASS_OUT_TYPES = ('cls_token', 'raw')
 
@@ -159,31 +99,20 @@ class LVT(PluggedBackbone):
     The first stage has convolutional self-attention and an MLP without convolution, the others have recursive atrous
     self-attention and an MLP with a depthwise convolution. Takes images of any size.
 
+    Takes the arguments of :class:`~vitplug.backbones.base.PluggedBackbone`, and these:
+
     Args:
         arch: Name in :attr:`arch_zoo`, or a dict with lists of one entry for each stage: ``embed_dims``, ``depths``,
             ``num_heads``, ``mlp_ratios`` and ``sr_ratios``, the strides of the keys. The first stage has no keys; the
             first of ``sr_ratios`` is not used.
-        img_size: Image size ``(h, w)`` that plugs are made for.
-        in_channels: Channels of the images.
         atrous_rates: Rates of the convolution of q; an empty list leaves it out.
         recursions: How often a block of recursive attention runs its attention.
-        drop_rate: Drop rate after the attention's projection and in the MLP.
         attn_drop_rate: Drop rate of attention probabilities.
-        drop_path_rate: Stochastic depth of the last block; grows linearly from 0.
         out_type: ``'featmap'`` ``(B, D, h, w)`` for each of ``out_indices``; of the last stage only,
             ``'avg_featmap'`` ``(B, D)``, the mean of the tokens, ``'cls_token'`` ``(B, D)``, the class token of the
             class-attention blocks, or ``'raw'`` ``(B, 1 + N, D)``, the same with the stage's tokens after it.
-        out_indices: Stages whose output is returned; negative ones count from the end.
         class_depth: Class-attention blocks, where ``out_type`` is ``'cls_token'`` or ``'raw'``.
-        with_cp: Whether activations are computed again in backward instead of being kept.
-        frozen_stages: Last stage to freeze; -1 freezes nothing.
-        frozen: ``'host'`` freezes all but the plugs; None leaves it to ``frozen_stages``.
         norm_cfg: The norm of every output; None leaves them out.
-        plugs: A text such as ``'gab+residual(alpha=0.25)'``, or a list of texts, dicts and plugs.
-        init_cfg: Weight initialisation; the authors' by default.
-
-    Raises:
-        ValueError: Names the argument, its value and what is allowed.
     """
 
     arch_zoo = {
@@ -195,10 +124,12 @@ class LVT(PluggedBackbone):
             sr_ratios=[8, 4, 2, 1],
         )
     }
+    OUT_TYPES = ('featmap', 'avg_featmap', 'cls_token', 'raw')
+    EMBEDDING = (f'0.{LVTStage.EMBED}',)
+    DRAWN = ()  # by `reset_parameters`
     # Convolutions, and keys with a stride, have no place for further tokens.
-    network_sockets = tuple(socket for socket in NETWORK_SOCKETS if socket != 'prefix')
+    network_sockets = WITHOUT_PREFIX
 
-    @checked
     def __init__(
         self,
         arch: str | Mapping = 'lvt',
@@ -221,36 +152,42 @@ class LVT(PluggedBackbone):
         frozen: str | None = None,
     ):
         super().__init__(init_cfg, frozen=frozen)
-        self.arch_settings = choose_arch(arch, self.arch_zoo, set(_ARCH_KEYS))
+        self.arch_settings = choose_arch(arch, self.arch_zoo)
         self.num_features = self.embed_dims = list(self.arch_settings['embed_dims'])
         self.depths = self.arch_settings['depths']
-        self.out_type = check_choice('out_type', out_type, OUT_TYPES)
-        self.out_indices = _choose_outputs(out_indices, len(self.depths), out_type)
-        self.frozen_stages = choose_frozen(frozen_stages, self.frozen, len(self.depths) - 1)
+        self.choose_outputs(len(self.depths), out_indices, frozen_stages, out_type)
+        if out_type != 'featmap' and self.out_indices != [len(self.depths) - 1]:
+            raise ValueError(
+                f'out_indices={out_indices!r}: out_type={out_type!r} is of the last stage alone; leave out_indices '
+                "out, or set out_type='featmap'"
+            )
 
-        shared = dict(with_cp=with_cp, drop=drop_rate)
-        shared |= dict(attn_drop=check_number('attn_drop_rate', attn_drop_rate, least=0.0, most=1.0))
-        recursive = dict(rates=_check_rates(atrous_rates), recursions=check_integer('recursions', recursions, least=1))
+        shared = dict(with_cp=with_cp, drop=drop_rate, attn_drop=attn_drop_rate)
+        recursive = dict(rates=atrous_rates, recursions=check_integer('recursions', recursions, least=1))
         plug_set = PlugSet(build_plugs(plugs), sum(self.depths))
-        drop_paths = rising_rates(drop_path_rate, sum(self.depths))
+        of_blocks = [
+            dict(shared, drop_path=rate, reshape=partial(plug_set.shape_block, index=index))
+            for index, rate in enumerate(rising_rates(drop_path_rate, sum(self.depths)))
+        ]
+        entering = [in_channels, *self.embed_dims]
         for stage, depth in enumerate(self.depths):
-            kind, settings = self._block_settings(stage, shared, recursive)
-            before = sum(self.depths[:stage])
+            dims, num_heads, mlp_ratio, sr_ratio = (
+                self.arch_settings[key][stage] for key in ('embed_dims', 'num_heads', 'mlp_ratios', 'sr_ratios')
+            )
+            kind = partial(RecursiveBlock, sr_ratio=sr_ratio, **recursive) if stage else ConvolutionalBlock
+            patches = dict(kernel_size=3, stride=2) if stage else dict(kernel_size=7, stride=4)
+            first = sum(self.depths[:stage])
             # In the order of the modules, which draws their first values in that of the names.
-            patch_embed = self._patch_embed(stage, in_channels)
-            blocks = [
-                kind(**settings, reshape=partial(plug_set.shape_block, index=index), drop_path=drop_paths[index])
-                for index in range(before, before + depth)
-            ]
+            patch_embed = PatchEmbed(entering[stage], dims, **patches)
+            blocks = [kind(dims, num_heads, mlp_ratio, **each) for each in of_blocks[first : first + depth]]
             # By its number, so that a classifier's names are the authors'.
             self.add_module(str(stage), LVTStage([patch_embed, ModuleList(blocks)]))
-        self.patch_resolution = pixels_of(self.patch_embed, _choose_size(img_size)).hw
+        self.patch_resolution = self.patch_embed.pixels(size_of(img_size)).hw
         # Of every block; a forward asks for them at each.
         self._key_strides = [getattr(block.attn, 'sr_ratio', 1) for block in self.plugged_blocks()]
-        self._build_outputs(norm_cfg, check_integer('class_depth', class_depth, least=1), drop_rate)
+        self._build_outputs(norm_cfg, class_depth, drop_rate)
         self.reset_parameters()
         self.attach(plug_set)
-        self.freeze()
 
     def reset_parameters(self) -> None:
         """Draws the class token, and the linear layers, but those of plugs, anew."""
@@ -263,31 +200,14 @@ class LVT(PluggedBackbone):
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
 
-    def _block_settings(self, stage: int, shared: Mapping, recursive: Mapping) -> tuple[type[LVTBlock], dict]:
-        """The kind of a stage's blocks, and their settings."""
-        arch = {key: self.arch_settings[key][stage] for key in _ARCH_KEYS}
-        settings = dict(shared, embed_dims=arch['embed_dims'], num_heads=arch['num_heads'])
-        settings |= dict(mlp_ratio=arch['mlp_ratios'])
-        if stage == 0:
-            return ConvolutionalBlock, settings
-        return RecursiveBlock, dict(settings, sr_ratio=arch['sr_ratios'], **recursive)
-
-    def _patch_embed(self, stage: int, in_channels: int) -> PatchEmbed:
-        if stage == 0:
-            return PatchEmbed(in_channels, self.embed_dims[0], kernel_size=7, stride=4)
-        return PatchEmbed(self.embed_dims[stage - 1], self.embed_dims[stage], kernel_size=3, stride=2)
-
     def _build_outputs(self, norm_cfg: dict | None, class_depth: int, drop_rate: float) -> None:
         """The norms of the outputs and the class-attention blocks, as far as ``out_type`` needs them."""
-
-        def norm(dims: int) -> nn.Module:
-            return nn.Identity() if norm_cfg is None else layer_norm(norm_cfg, dims)
-
         if self.out_type == 'featmap':
-            self.downstream_norms = ModuleDict({str(i): norm(self.embed_dims[i]) for i in self.out_indices})
+            norms = {str(i): layer_norm(norm_cfg, self.embed_dims[i]) for i in self.out_indices}
+            self.downstream_norms = ModuleDict(norms)
             return
         dims = self.embed_dims[-1]
-        self.norm = norm(dims)
+        self.norm = layer_norm(norm_cfg, dims)
         if self.out_type in CLASS_OUT_TYPES:
             heads, ratio = (self.arch_settings[key][-1] for key in ('num_heads', 'mlp_ratios'))
             self.post_network = ModuleList(ClassBlock(dims, heads, ratio * dims, drop_rate) for _ in range(class_depth))
@@ -345,53 +265,17 @@ class LVT(PluggedBackbone):
         mixed_BhwC = mix(F.pixel_unshuffle(to_map(x_BND, hw), side).permute(0, 2, 3, 1))
         return to_tokens(F.pixel_shuffle(mixed_BhwC.permute(0, 3, 1, 2), side))
 
-    def format_output(self, section: int, x_BND: Tensor, hw: tuple[int, int]) -> Tensor:
-        if self.out_type == 'featmap':
-            return to_map(self._norm(section)(x_BND), hw).contiguous()
-        if self.out_type == 'avg_featmap':
-            return self.norm(x_BND).mean(dim=1)
-        x_BND = torch.cat((self.cls_token.expand(x_BND.shape[0], -1, -1).to(x_BND.dtype), x_BND), dim=1)
-        for block in self.post_network:
-            x_BND = block(x_BND)
-        return self.norm(x_BND) if self.out_type == 'raw' else self.norm(x_BND[:, 0])
+    def normalise(self, section: int, x_BND: Tensor, hw: tuple[int, int]) -> Tensor:
+        if self.out_type in CLASS_OUT_TYPES:
+            x_BND = torch.cat((self.cls_token.expand(x_BND.shape[0], -1, -1).to(x_BND.dtype), x_BND), dim=1)
+            for block in self.post_network:
+                x_BND = block(x_BND)
+        return self._norm(section)(x_BND)
 
     def _norm(self, stage: int) -> nn.Module:
         """The norm of a stage's output."""
         return self.downstream_norms[str(stage)] if hasattr(self, 'downstream_norms') else self.norm
 
-    def freeze(self) -> None:
-        for number, stage in enumerate(self.stages[: self.frozen_stages + 1]):
-            freeze_module(stage)
-            # Class attention comes after all stages, and its norm with it.
-            if number in self.out_indices and self.out_type not in CLASS_OUT_TYPES:
-                self._norm(number).requires_grad_(False)
-
-    def depth_of(self, name: str) -> int | None:
-        # The patch embedding of a later stage has the depth of the last block before it.
-        stage, part, block, *_ = (*name.split('.'), '', '')
-        if not stage.isdecimal():
-            return None
-        return sum(self.depths[: int(stage)]) + (int(block) + 1 if part == LVTStage.BLOCKS else 0)
-
-
-def _choose_outputs(out_indices: int | Sequence[int], count: int, out_type: str) -> list[int]:
-    indices = choose_indices(out_indices, count)
-    if out_type != 'featmap' and indices != [count - 1]:
-        raise ValueError(
-            f'out_indices={out_indices!r}: out_type={out_type!r} is of the last stage alone; leave out_indices out, or '
-            "set out_type='featmap'"
-        )
-    return indices
-
-
-def _choose_size(img_size: int | Sequence[int]) -> tuple[int, int]:
-    if not is_size(img_size):
-        raise ValueError(f'img_size={img_size!r}: expected a positive integer, or a pair of them')
-    return to_2tuple(img_size)
-
-
-def _check_rates(rates: Sequence[int]) -> Sequence[int]:
-    is_list = isinstance(rates, Sequence) and not isinstance(rates, str)
-    if not is_list or not all(type(rate) is int and rate > 0 for rate in rates):
-        raise ValueError(f'atrous_rates={rates!r}: expected a list of positive integers, empty for no convolution')
-    return rates
+    def frozen_with(self, stage: int) -> Sequence[nn.Module]:
+        # Class attention comes after all stages, and its norm with it.
+        return [self._norm(stage)] if stage in self.out_indices and self.out_type not in CLASS_OUT_TYPES else []

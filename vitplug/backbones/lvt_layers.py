@@ -19,15 +19,7 @@ from vitplug.hosting import Mlp, PixelGrid, fit_heads
 from vitplug.plugs import BLOCK_SOCKETS, BlockShape, LayerPlugs
 from vitplug.plugs.sockets import STREAM_SOCKETS, TOKEN_SOCKETS
 
-
-def to_map(x_BND: Tensor, hw: tuple[int, int]) -> Tensor:
-    """Tokens ``(B, h * w, D)`` as a map ``(B, D, h, w)``, a view."""
-    return x_BND.transpose(1, 2).unflatten(2, hw)
-
-
-def to_tokens(x_BDhw: Tensor) -> Tensor:
-    """A map ``(B, D, h, w)`` as tokens ``(B, h * w, D)``."""
-    return x_BDhw.flatten(2).transpose(1, 2)
+from .patch_embed import Patches, to_map, to_tokens
 
 
 class StartedByOutputs(nn.Conv2d):
@@ -45,7 +37,7 @@ class StartedByOutputs(nn.Conv2d):
             nn.init.zeros_(self.bias)
 
 
-class PatchEmbed(BaseModule):
+class PatchEmbed(Patches, BaseModule):
     """Overlapping patches of an image, or of the map of the stage before: a convolution and a norm.
 
     It also is the stage's :class:`~vitplug.hosting.Merge`.
@@ -65,7 +57,7 @@ class PatchEmbed(BaseModule):
         self.proj = StartedByOutputs(in_channels, embed_dims, kernel_size, stride, padding=kernel_size // 2)
         self.norm = nn.LayerNorm(embed_dims)
         self.image_channels = in_channels
-        self.image_stride = self.stride = self.proj.stride
+        self.stride = self.proj.stride
 
     @property
     def projection(self) -> nn.Conv2d:

@@ -13,17 +13,16 @@ from mmengine.utils import to_2tuple
 from torch import Tensor, nn
 
 from vitplug.attention import Carry, LayerRecord, Site
-from vitplug.plugs import NETWORK_SOCKETS, BlockShape, LayerPlugs, PlugSet
-from vitplug.plugs.checks import check_choice
+from vitplug.plugs import BlockShape, LayerPlugs, PlugSet
 from vitplug.plugs.sockets import BRANCHES, STREAM_SOCKETS
 from vitplug.registry import MODELS
 
-from .checks import checked
+from .base import WITHOUT_PREFIX
 from .columnar import ColumnarBackbone
-from .ffn import PluggedFFN, check_activation, layer_norm, start_mlp
+from .ffn import PluggedFFN, layer_norm, start_mlp
 from .patch_embed import build_patch_embed
 from .plug_configs import build_plugs
-from .settings import choose_arch, choose_frozen, choose_indices, named_archs
+from .settings import choose_arch, named_archs
 
 
 class MixerBlock(BaseModule):
@@ -56,7 +55,6 @@ class MixerBlock(BaseModule):
         reshape: Callable[[BlockShape], BlockShape] = lambda shape: shape,
     ):
         super().__init__(init_cfg)
-        check_activation(act_cfg)
         self.with_cp = with_cp
         self.shape = reshape(
             BlockShape(head_dims=0, map_heads=0, value_heads=0, out_heads=0, hidden_dims=channels_mlp_dims)
@@ -93,28 +91,14 @@ class MlpMixer(ColumnarBackbone):
     It mixes a fixed number of tokens, so it takes images of one size only. The blocks offer the sockets of the channel
     MLP; plugs that need attention are refused.
 
+    Takes the arguments of :class:`~vitplug.backbones.base.PluggedBackbone`, and these:
+
     Args:
-        arch: Name in :attr:`arch_zoo`, or a dict with ``embed_dims``, ``num_layers``, ``tokens_mlp_dims`` and
-            ``channels_mlp_dims``.
-        img_size: Image size ``(h, w)``.
-        patch_size: Side of a patch in pixels.
-        out_indices: Blocks whose output is returned; negative ones count from the end.
         drop_rate: Drop rate in both MLPs.
         drop_path_rate: Stochastic depth, the same in all blocks.
-        norm_cfg: The norm layers.
         act_cfg: The activation in both MLPs.
-        patch_cfg: More settings of mmcv's ``PatchEmbed``.
         layer_cfgs: More settings of the blocks (:class:`MixerBlock`): one dict for all or a list with one for each.
-        in_channels: Channels of the images.
         out_type: ``'tokens'`` ``(B, D, N)``, as mmpretrain's class, or ``'featmap'`` ``(B, D, h, w)``.
-        frozen_stages: Blocks (and the embedding) to freeze; nothing for values below 1.
-        frozen: ``'host'`` freezes all but the plugs; None leaves it to ``frozen_stages``.
-        plugs: A text such as ``'gab+residual(alpha=0.25)'``, or a list of texts, dicts and plugs.
-        with_cp: Whether activations are computed again in backward instead of being kept.
-        init_cfg: Weight initialisation.
-
-    Raises:
-        ValueError: Names the argument, its value and what is allowed.
     """
 
     arch_zoo = {
@@ -126,9 +110,8 @@ class MlpMixer(ColumnarBackbone):
     NORMS = ('ln1',)
     #: The token-mixing MLPs know where each token is.
     pos_embed = None
-    network_sockets = tuple(socket for socket in NETWORK_SOCKETS if socket != 'prefix')
+    network_sockets = WITHOUT_PREFIX
 
-    @checked
     def __init__(
         self,
         arch: str | Mapping = 'base',
@@ -151,12 +134,10 @@ class MlpMixer(ColumnarBackbone):
         frozen: str | None = None,
     ):
         super().__init__(init_cfg, frozen=frozen)
-        self.arch_settings = choose_arch(arch, self.arch_zoo, set(_ARCH_KEYS))
+        self.arch_settings = choose_arch(arch, self.arch_zoo)
         self.embed_dims = self.arch_settings['embed_dims']
         self.num_layers = self.arch_settings['num_layers']
-        self.out_indices = choose_indices(out_indices, self.num_layers)
-        self.out_type = check_choice('out_type', out_type, self.OUT_TYPES)
-        self.frozen_stages = choose_frozen(frozen_stages, self.frozen, self.num_layers)
+        self.choose_outputs(self.num_layers, out_indices, frozen_stages, out_type)
 
         patch_settings = dict(in_channels=in_channels, embed_dims=self.embed_dims, kernel_size=patch_size)
         self.patch_embed = build_patch_embed(img_size, patch_settings | dict(stride=patch_size) | patch_cfg)
@@ -179,7 +160,6 @@ class MlpMixer(ColumnarBackbone):
         )
         self.ln1 = layer_norm(norm_cfg, self.embed_dims)
         self.attach(plug_set)
-        self.freeze()
 
     def embed(self, images: Tensor) -> tuple[Tensor, tuple[int, int]]:
         """Images to tokens ``(B, N, D)`` and their grid ``(h, w)``.

@@ -8,7 +8,7 @@ checkpointing are added.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from math import lcm, prod
+from math import lcm
 
 import torch
 import torch.nn.functional as F
@@ -19,21 +19,19 @@ from mmengine.model.weight_init import trunc_normal_
 from torch import Tensor, nn
 
 from vitplug.attention import Carry, GlobalLayout, LayerRecord, Layout, QueryBias, Site, WindowLayout, attend
-from vitplug.checkpoints.position_tables import fit_stored_positions, is_same, resize_position_table
+from vitplug.checkpoints.position_tables import is_same
 from vitplug.compat import register_load_state_dict_pre_hook
 from vitplug.hosting import Mlp, Section
 from vitplug.hosting.pooling import convolve, decomposed_bias, on_grid, relative_offsets
-from vitplug.plugs import BLOCK_SOCKETS, NETWORK_SOCKETS, Bindable, BlockShape, LayerPlugs, PlugSet
-from vitplug.plugs.checks import check_flag
+from vitplug.plugs import BLOCK_SOCKETS, Bindable, BlockShape, LayerPlugs, PlugSet
 from vitplug.registry import MODELS
 
 from .attention import SelfAttention
-from .base import PluggedBackbone, freeze_module
-from .checks import checked
+from .base import PluggedBackbone
 from .ffn import layer_norm
 from .patch_embed import build_patch_embed
 from .plug_configs import build_plugs
-from .settings import choose_arch, choose_frozen, choose_indices, choose_out_type, choose_window, rising_rates
+from .settings import choose_arch, choose_indices, rising_rates
 
 # Rows and columns of tokens that become one in the first block of a stage.
 DOWNSCALE = 2
@@ -280,15 +278,13 @@ class MViT(PluggedBackbone):
 
     Takes images of any size; the tables of positions are resized to the token grids.
 
+    Takes the arguments of :class:`~vitplug.backbones.base.PluggedBackbone`, and these:
+
     Args:
         arch: Name in :attr:`arch_zoo`, or a dict with ``embed_dims``, ``num_layers``, ``num_heads`` (of the first
             block) and ``downscale_indices`` (the first blocks of all stages but the first).
-        img_size: Image size ``(h, w)`` the tables of positions are made for.
-        in_channels: Channels of the images.
         out_scales: Stages whose output is returned, in ascending order.
-        drop_path_rate: Stochastic depth of the last block; grows linearly from 0.
         use_abs_pos_embed: Whether there is a table of absolute positions.
-        interpolate_mode: How that table is resized.
         pool_kernel: Rows and columns of the pooling kernels, odd.
         dim_mul: Factor of the width from stage to stage.
         head_mul: Factor of the heads from stage to stage.
@@ -301,24 +297,13 @@ class MViT(PluggedBackbone):
         rel_pos_zero_init: Whether the tables of relative positions start with zeros.
         mlp_ratio: Hidden width of the MLPs, divided by the width that they get.
         qkv_bias: Whether q, k and v have a bias.
-        norm_cfg: The norms, those of the outputs too.
-        patch_cfg: Settings of mmcv's ``PatchEmbed``.
-        init_cfg: Weight initialisation.
         with_cls_token: Whether there is a class token.
         out_type: ``'featmap'``, ``(B, D, h, w)``, or ``'cls_token'``, ``(B, D)``.
-        drop_rate: Drop rate after the embedding.
         window_size: Side in tokens of the windows that the first stage attends in, as detectors need them; from stage
             to stage half as many, the same part of the image. The last block of every stage but the first attends
             globally, and in stages between the first and the last to keys that are pooled twice as much. None for
             global attention. Maps are padded to whole windows.
         shows_padding: Whether the softmax sees that padding, as the official detector's does.
-        frozen_stages: Last stage to freeze, with everything before it; -1 freezes nothing.
-        frozen: ``'host'`` freezes all but the plugs; None leaves it to ``frozen_stages``.
-        with_cp: Whether activations are computed again in backward instead of being kept.
-        plugs: A text such as ``'gab+residual(alpha=0.25)'``, or a list of texts, dicts and plugs.
-
-    Raises:
-        ValueError: Names the argument, its value and what is allowed.
     """
 
     arch_zoo = {
@@ -328,8 +313,8 @@ class MViT(PluggedBackbone):
         'large': _arch(144, 48, 2, [2, 8, 44]),
     }
     OUT_TYPES = ('featmap', 'cls_token')
+    DRAWN = ('pos_embed', 'cls_token')
 
-    @checked
     def __init__(
         self,
         arch: str | Mapping = 'base',
@@ -364,42 +349,33 @@ class MViT(PluggedBackbone):
         frozen: str | None = None,
     ):
         super().__init__(init_cfg, frozen=frozen)
-        self.arch_settings = choose_arch(arch, self.arch_zoo, set(_ARCH_KEYS))
+        self.arch_settings = choose_arch(arch, self.arch_zoo)
         self.embed_dims = self.arch_settings['embed_dims']
         self.num_layers = self.arch_settings['num_layers']
         self.num_heads = self.arch_settings['num_heads']
         self.downscale_indices = _choose_downscales(self.arch_settings['downscale_indices'], self.num_layers)
         self.num_scales = len(self.downscale_indices) + 1
-        self.out_indices = sorted(choose_indices(out_scales, self.num_scales, 'out_scales'))
-        self.out_type = choose_out_type(out_type, self.OUT_TYPES, with_cls_token)
+        out_indices = sorted(choose_indices(out_scales, self.num_scales, 'out_scales'))
+        self.choose_outputs(self.num_scales, out_indices, frozen_stages, out_type, with_cls_token)
         self.prefix_names = ('cls_token',) if with_cls_token else ()
-        self.window_size = choose_window(window_size, with_cls_token, "'featmap'")
-        self.shows_padding = check_flag('shows_padding', shows_padding)
+        self.choose_window(window_size)
+        self.shows_padding = shows_padding
         if shows_padding and window_size is None:
             raise ValueError(
                 'shows_padding=True: there is none without window_size; set it, or leave shows_padding out'
             )
-        if self.window_size is not None:
-            self.network_sockets = tuple(socket for socket in NETWORK_SOCKETS if socket != 'prefix')
-        self.interpolate_mode = interpolate_mode
-        self.frozen_stages = choose_frozen(frozen_stages, self.frozen, self.num_scales - 1)
 
         # Where patch_cfg leaves something out, mmcv's default holds, as in mmpretrain.
         patch_settings = dict(in_channels=in_channels, embed_dims=self.embed_dims, kernel_size=16, stride=16)
         self.patch_embed = build_patch_embed(img_size, patch_settings | patch_cfg)
-        self.patch_resolution = self.patch_embed.init_out_size
-        self.cls_token = nn.Parameter(torch.zeros(1, 1, self.embed_dims)) if with_cls_token else None
-        num_tokens = self.num_extra_tokens + prod(self.patch_resolution)
-        self.pos_embed = nn.Parameter(torch.zeros(1, num_tokens, self.embed_dims)) if use_abs_pos_embed else None
-        register_load_state_dict_pre_hook(self, partial(fit_stored_positions, other_prefixes=(0, 1)))
-        self.drop_after_pos = nn.Dropout(drop_rate)
+        self.add_positions(use_abs_pos_embed, interpolate_mode, drop_rate)
 
         plug_set = PlugSet(build_plugs(plugs), self.num_layers)
         shared = dict(
             mlp_ratio=mlp_ratio,
             qkv_bias=qkv_bias,
             norm_cfg=norm_cfg,
-            pool_kernel=_choose_kernel(pool_kernel),
+            pool_kernel=pool_kernel,
             rel_pos_spatial=rel_pos_spatial,
             rel_pos_zero_init=rel_pos_zero_init,
             residual_pooling=residual_pooling,
@@ -422,7 +398,6 @@ class MViT(PluggedBackbone):
         for i in self.out_indices:
             self.add_module(f'norm{i}', layer_norm(norm_cfg, self.num_features[i]))
         self.attach(plug_set)
-        self.freeze()
 
     def _scales(self, dim_mul: int, head_mul: int, stride_kv: int, dim_mul_in_attention: bool) -> Iterator[dict]:
         """Widths, heads, strides and the map of tokens that comes in, of every block."""
@@ -488,49 +463,10 @@ class MViT(PluggedBackbone):
             return GlobalLayout(*hw, self.num_prefix)
         return WindowLayout(*hw, self.windows[index][side], hides_padding=not self.shows_padding)
 
-    def init_weights(self):
-        super().init_weights()
-        if self.is_pretrained:
-            return
-        for parameter in (self.pos_embed, self.cls_token):
-            if parameter is not None:
-                trunc_normal_(parameter, std=0.02)
-
-    def embed(self, images: Tensor) -> tuple[Tensor, tuple[int, int]]:
-        """Images to tokens ``(B, N, D)`` and their grid ``(h, w)``."""
-        x_BND, hw = self.patch_embed(images)
-        if self.cls_token is not None:
-            x_BND = torch.cat((self.cls_token.expand(x_BND.shape[0], -1, -1), x_BND), dim=1)
-        if self.pos_embed is not None:
-            x_BND = x_BND + resize_position_table(
-                self.pos_embed, self.patch_resolution, hw, self.interpolate_mode, self.num_extra_tokens
-            )
-        return self.drop_after_pos(x_BND), hw
-
-    def format_output(self, section: int, x_BND: Tensor, hw: tuple[int, int]) -> Tensor:
-        normed = getattr(self, f'norm{section}')(x_BND)
-        if self.out_type == 'cls_token':
-            return normed[:, 0]
-        patches = normed[:, normed.shape[1] - hw[0] * hw[1] :]
-        return patches.transpose(1, 2).unflatten(2, hw).contiguous()
-
-    def freeze(self) -> None:
-        if self.frozen_stages < 0:
-            return
-        for parameter in (self.pos_embed, self.cls_token):
-            if parameter is not None:
-                parameter.requires_grad_(False)
-        frozen = [self.patch_embed, self.drop_after_pos, *self.plugs.at('prefix')]
-        for stage, section in enumerate(self.sections()[: self.frozen_stages + 1]):
-            frozen += section.blocks
-            frozen += [getattr(self, f'norm{stage}')] if stage in self.out_indices else []
-        for module in frozen:
-            freeze_module(module)
-
-    def depth_of(self, name: str) -> int | None:
-        if name.startswith('blocks.'):
-            return int(name.split('.')[1]) + 1
-        return 0 if name in ('cls_token', 'pos_embed') or name.startswith('patch_embed.') else None
+    @property
+    def stages(self) -> list[ModuleList]:
+        """The blocks of every stage."""
+        return [ModuleList(section.blocks) for section in self.sections()]
 
 
 def _choose_downscales(indices: Sequence[int], num_layers: int) -> list[int]:
@@ -542,18 +478,6 @@ def _choose_downscales(indices: Sequence[int], num_layers: int) -> list[int]:
     if sorted(set(indices)) != list(indices) or indices[-1] >= num_layers:
         raise ValueError(f'arch: downscale_indices={indices!r}: expected ascending block indices below {num_layers}')
     return list(indices)
-
-
-def _choose_kernel(kernel: Sequence[int]) -> tuple[int, int]:
-    """Rows and columns of the pooling kernels.
-
-    Raises:
-        ValueError: If they are no pair of odd numbers.
-    """
-    is_pair = isinstance(kernel, Sequence) and len(kernel) == 2
-    if not is_pair or not all(type(side) is int and side > 0 and side % 2 for side in kernel):
-        raise ValueError(f'pool_kernel={kernel!r}: expected two odd positive integers, such as (3, 3)')
-    return tuple(kernel)
 
 
 def _fit_pooling(attention: PooledAttention, state_dict, prefix, *_) -> None:

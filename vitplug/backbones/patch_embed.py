@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
+import torch
 import torch.nn.functional as F
 from mmcv.cnn import ConvModule
 from mmcv.cnn.bricks.transformer import AdaptivePadding, PatchEmbed
@@ -12,11 +13,93 @@ from torch import Tensor, nn
 from vitplug.attention.grids import ceil_div
 from vitplug.compat import is_exporting
 from vitplug.hosting import PixelGrid
+from vitplug.plugs.checks import check_choice
 
-from .checks import WRONG_SETTINGS
+
+def to_map(x_BND: Tensor, hw: Sequence[int]) -> Tensor:
+    """Tokens ``(B, h * w, D)`` as a map ``(B, D, h, w)``, a view."""
+    return x_BND.transpose(1, 2).unflatten(2, tuple(hw))
 
 
-class ConvStem(PatchEmbed):
+def to_tokens(x_BDhw: Tensor) -> Tensor:
+    """A map ``(B, D, h, w)`` as tokens ``(B, h * w, D)``."""
+    return x_BDhw.flatten(2).transpose(1, 2)
+
+
+class Patches:
+    """Which images an embedding takes, and where its tokens lie in them.
+
+    Attributes:
+        image_channels: Channels of the images.
+        projection: Its convolution.
+        adaptive_padding: mmcv's padding to whole patches, or None.
+    """
+
+    image_channels: int
+    projection: nn.Conv2d
+    adaptive_padding: AdaptivePadding | None
+
+    @property
+    def image_stride(self) -> tuple[int, int]:
+        """Pixels from one row, and from one column, of the tokens to the next."""
+        return self.projection.stride
+
+    def check_images(self, images: Tensor) -> None:
+        """Checks an image batch before its first convolution.
+
+        Raises:
+            ValueError: If it is no batch of float images with :attr:`image_channels`, or the images are too small.
+        """
+        channels, dtype = self.image_channels, self.projection.weight.dtype
+        if not isinstance(images, Tensor):
+            raise ValueError(f'images: got a {type(images).__name__}; expected a tensor (B, C, H, W)')
+        shape = tuple(images.shape)
+        if images.ndim != 4 or 0 in shape:
+            raise ValueError(f'images of shape {shape}: expected (B, C, H, W), none of them 0')
+        if shape[1] != channels:
+            raise ValueError(
+                f'images of shape {shape}: they have {shape[1]} channels, the backbone in_channels={channels}; '
+                'load them with that many, or set in_channels'
+            )
+        if not images.is_floating_point():
+            raise ValueError(f'images of {images.dtype}: expected {dtype}; normalise them, as a data_preprocessor does')
+        if images.dtype != dtype and not _casts(images.device.type):
+            raise ValueError(f'images of {images.dtype}, but weights of {dtype}: convert one of them, or use autocast')
+        self.check_size(images.shape[-2:])
+
+    def check_size(self, size: Sequence[int], halved: Sequence[int] | None = None) -> None:
+        """Refuses an image ``(height, width)`` that is smaller than one patch where nothing pads it.
+
+        Args:
+            size: Its size.
+            halved: Its size behind a stem.
+
+        Raises:
+            ValueError: Names the sizes.
+        """
+        conv = self.projection
+        sides = zip(halved or size, conv.padding, conv.kernel_size, strict=True)
+        if self.adaptive_padding is None and any(side + 2 * pad < kernel for side, pad, kernel in sides):
+            raise ValueError(
+                f'image size {tuple(size)} is smaller than the patch size {tuple(conv.kernel_size)}: '
+                "use larger images, smaller patches or patch_cfg=dict(padding='corner')"
+            )
+
+    def pixels(self, image_size: tuple[int, int]) -> PixelGrid:
+        """Where the tokens lie in an image of ``(height, width)``."""
+        return after_padding(PixelGrid(tuple(image_size)), self.projection, self.adaptive_padding)
+
+
+def _casts(device: str) -> bool:
+    """Whether autocast is on for a kind of device."""
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+
+
+class ImagePatches(Patches, PatchEmbed):
+    """mmcv's patch embedding, of images."""
+
+
+class ConvStem(ImagePatches):
     """Three small convolutions, the first halving the image, before patches of half the size.
 
     The stem of Refined-ViT-S/M/L: 7 x 7 with stride 2 to 32 channels, 3 x 3 to 64 and to 128, each with batch norm and
@@ -52,6 +135,20 @@ class ConvStem(PatchEmbed):
             _conv(in_channels, self.CHANNELS[0], 7, stride=self.STRIDE),
             *(_conv(narrow, wide, 3) for narrow, wide in pairwise(self.CHANNELS)),
         )
+
+    @property
+    def image_stride(self) -> tuple[int, int]:
+        rows, columns = self.projection.stride
+        return rows * self.STRIDE, columns * self.STRIDE
+
+    def check_size(self, size: Sequence[int], halved: Sequence[int] | None = None) -> None:
+        super().check_size(size, _halved(size))
+
+    def pixels(self, image_size: tuple[int, int]) -> PixelGrid:
+        grid = PixelGrid(tuple(image_size))
+        for conv in self.stem:
+            grid = grid.after(conv.conv)
+        return after_padding(grid, self.projection, self.adaptive_padding)
 
     def forward(self, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
         """Images ``(B, C, H, W)`` to tokens ``(B, N, D)`` and their grid ``(h, w)``."""
@@ -107,64 +204,35 @@ class WholePatches(AdaptivePadding):
             patches.adaptive_padding = cls(padding.kernel_size, padding.stride, padding.dilation, padding.padding)
 
 
-STEMS = {'patch': PatchEmbed, 'conv': ConvStem}
+STEMS = {'patch': ImagePatches, 'conv': ConvStem}
 
 
-def build_patch_embed(img_size: int | Sequence[int], settings: Mapping, stem: str = 'patch') -> PatchEmbed:
+def build_patch_embed(img_size: int | Sequence[int], settings: Mapping, stem: str = 'patch') -> ImagePatches:
     """The patch embedding, mmcv's, or the one behind a convolutional stem.
 
     Raises:
         ValueError: If the stem is unknown or no patch fits into the image.
     """
-    if not isinstance(stem, str) or stem not in STEMS:
-        raise ValueError(f'stem={stem!r}: expected one of {list(STEMS)}')
-    sizes = (img_size, settings['kernel_size'], settings['stride'])
-    if not all(is_size(size) for size in sizes):
-        raise ValueError(
-            f'img_size={img_size!r}, patch size {settings["kernel_size"]!r}, stride {settings["stride"]!r}: '
-            'expected positive integers or pairs of them'
-        )
-    try:
-        embed = STEMS[stem](input_size=img_size, **settings)
-    except WRONG_SETTINGS as error:
-        raise ValueError(f'patch_cfg: {settings} makes no patch embedding: {error}') from error
+    check_choice('stem', stem, tuple(STEMS))
+    size = size_of(img_size)
+    size_of(settings['kernel_size'], 'patch_size')
+    embed = STEMS[stem](input_size=size, **settings)
     WholePatches.replace(embed)
     embed.image_channels = settings['in_channels']
-    embed.image_stride = to_2tuple(settings['stride'])
-    check_patches(embed, to_2tuple(img_size))
+    embed.check_size(size)
     return embed
 
 
-def is_size(size) -> bool:
-    """Whether this is a positive integer, or a pair of them."""
-    pair = (size, size) if isinstance(size, int) else size
-    return isinstance(pair, Sequence) and len(pair) == 2 and all(isinstance(s, int) and s > 0 for s in pair)
-
-
-def check_patches(embed: PatchEmbed, size: Sequence[int]) -> None:
-    """Refuses an image that is smaller than one patch where the patch embedding does not pad.
+def size_of(size: int | Sequence[int], name: str = 'img_size') -> tuple[int, int]:
+    """Height and width, from a positive integer or a pair of them.
 
     Raises:
-        ValueError: Names the sizes.
+        ValueError: If it is neither.
     """
-    conv = embed.projection
-    if embed.adaptive_padding is not None:
-        return
-    seen = _halved(size) if isinstance(embed, ConvStem) else size
-    room = [side + 2 * pad for side, pad in zip(seen, conv.padding, strict=True)]
-    if any(side < kernel for side, kernel in zip(room, conv.kernel_size, strict=True)):
-        raise ValueError(
-            f'image size {tuple(size)} is smaller than the patch size {tuple(conv.kernel_size)}: '
-            "use larger images, smaller patches or patch_cfg=dict(padding='corner')"
-        )
-
-
-def pixels_of(embed: PatchEmbed, image_size: tuple[int, int]) -> PixelGrid:
-    """Where the tokens of a patch embedding lie in an image of ``(height, width)``."""
-    grid = PixelGrid(tuple(image_size))
-    for conv in embed.stem if isinstance(embed, ConvStem) else ():
-        grid = grid.after(conv.conv)
-    return after_padding(grid, embed.projection, embed.adaptive_padding)
+    pair = (size, size) if isinstance(size, int) else size
+    if not isinstance(pair, Sequence) or len(pair) != 2 or not all(isinstance(s, int) and s > 0 for s in pair):
+        raise ValueError(f'{name}={size!r}: expected a positive integer or a pair of them')
+    return tuple(pair)
 
 
 def after_padding(grid: PixelGrid, window: nn.Conv2d | nn.Unfold, padding: AdaptivePadding | None) -> PixelGrid:

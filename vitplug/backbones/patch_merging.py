@@ -37,7 +37,7 @@ class PostNormPatchMerging(FastPatchMerging):
 
     def __init__(self, in_channels: int, out_channels: int, *, norm_cfg: dict | None = dict(type='LN'), **settings):
         super().__init__(in_channels, out_channels, norm_cfg=None, **settings)
-        self.norm = nn.Identity() if norm_cfg is None else layer_norm(norm_cfg, out_channels)
+        self.norm = layer_norm(norm_cfg, out_channels)
 
     def forward(self, x_BND: Tensor, hw: tuple[int, int]) -> tuple[Tensor, tuple[int, int]]:
         """Tokens ``(B, h * w, D)`` and their grid, in and out."""

@@ -8,31 +8,27 @@ from functools import partial
 from itertools import pairwise
 
 import torch
-from mmcv.cnn.bricks.drop import build_dropout
 from mmengine.logging import print_log
 from mmengine.model import BaseModule, ModuleList
-from mmengine.model.weight_init import trunc_normal_
-from mmengine.utils import to_2tuple
 from torch import Tensor, nn
 
-from vitplug.attention import Carry, LayerRecord, Site
-from vitplug.checkpoints.position_tables import resize_position_map
+from vitplug.checkpoints.position_tables import INTERPOLATE_MODES, resize_position_map
 from vitplug.compat import register_load_state_dict_pre_hook
 from vitplug.hosting import Mlp, PixelGrid, Section
-from vitplug.plugs import BLOCK_SOCKETS, BlockShape, LayerPlugs, PlugSet
+from vitplug.plugs import BlockShape, PlugSet
 from vitplug.plugs.checks import check_choice
 from vitplug.registry import MODELS
 
-from .base import PluggedBackbone, freeze_module
-from .checks import checked
+from .attention import SelfAttention
+from .base import PluggedBackbone
 from .ffn import layer_norm
-from .patch_embed import check_patches, is_size, pixels_of
+from .patch_embed import Patches, size_of, to_map, to_tokens
 from .plug_configs import build_plugs
-from .settings import choose_arch, choose_frozen, choose_indices, named_archs, rising_rates
-from .vision_layers import ScaledAttention
+from .settings import choose_arch, named_archs, rising_rates
+from .vision_layers import PreNormBlock
 
 
-class ConvEmbedding(BaseModule):
+class ConvEmbedding(Patches, BaseModule):
     """Images to tokens by one convolution without padding, whose patches may overlap.
 
     Args:
@@ -51,14 +47,12 @@ class ConvEmbedding(BaseModule):
 
     def __init__(self, in_channels: int, embed_dims: int, img_size: int | Sequence[int], patch_size: int, stride: int):
         super().__init__()
-        if not is_size(img_size):
-            raise ValueError(f'img_size={img_size!r}: expected a positive integer or a pair of them')
+        size = size_of(img_size)
         self.conv = nn.Conv2d(in_channels, embed_dims, patch_size, stride)
         self.image_channels = in_channels
-        self.image_stride = self.conv.stride
-        check_patches(self, to_2tuple(img_size))
+        self.check_size(size)
         #: Rows and columns of tokens at the configured image size.
-        self.init_out_size = pixels_of(self, to_2tuple(img_size)).hw
+        self.init_out_size = self.pixels(size).hw
 
     @property
     def projection(self) -> nn.Conv2d:
@@ -67,7 +61,8 @@ class ConvEmbedding(BaseModule):
 
     def forward(self, images: Tensor) -> tuple[Tensor, tuple[int, int]]:
         """Images ``(B, C, H, W)`` to tokens ``(B, h * w, D)`` and their grid ``(h, w)``."""
-        return _to_tokens(self.conv(images))
+        x_BDhw = self.conv(images)
+        return to_tokens(x_BDhw), tuple(x_BDhw.shape[2:])
 
 
 class Pooling(BaseModule):
@@ -93,24 +88,16 @@ class Pooling(BaseModule):
     def forward(self, x_BND: Tensor, hw: tuple[int, int]) -> tuple[Tensor, tuple[int, int]]:
         """Tokens ``(B, N, D)``, those of the grid ``hw`` last, and the grid, in and out."""
         num_prefix = x_BND.shape[1] - hw[0] * hw[1]
-        pooled_BND, hw = _to_tokens(self.conv(_to_map(x_BND[:, num_prefix:], hw)))
-        return torch.cat((self.fc(x_BND[:, :num_prefix]), pooled_BND), dim=1), hw
+        x_BDhw = self.conv(to_map(x_BND[:, num_prefix:], hw))
+        return torch.cat((self.fc(x_BND[:, :num_prefix]), to_tokens(x_BDhw)), dim=1), tuple(x_BDhw.shape[2:])
 
     def place(self, pixels: PixelGrid) -> PixelGrid:
         """Where the pooled tokens lie in the image."""
         return pixels.after(self.conv)
 
 
-def _to_tokens(x_BDhw: Tensor) -> tuple[Tensor, tuple[int, int]]:
-    return x_BDhw.flatten(2).transpose(1, 2), tuple(x_BDhw.shape[2:])
-
-
-def _to_map(x_BND: Tensor, hw: tuple[int, int]) -> Tensor:
-    return x_BND.transpose(1, 2).unflatten(2, hw)
-
-
-class PoolingBlock(BaseModule):
-    """One pre-norm block of global attention and an MLP, under timm's names.
+class PoolingBlock(PreNormBlock):
+    """A block of global attention and an MLP, under timm's names.
 
     Args:
         embed_dims: Width of a token.
@@ -118,49 +105,24 @@ class PoolingBlock(BaseModule):
         hidden_dims: Width in the MLP.
         drop_rate: Drop rate after the attention's projection and in the MLP.
         attn_drop_rate: Drop rate of the attention probabilities.
-        drop_path_rate: Stochastic depth.
-        norm_cfg: The norm layers.
-        with_cp: Whether activations are computed again in backward.
         reshape: Changes of the block's shape by the plugs.
+        settings: Further arguments of :class:`PreNormBlock`.
     """
-
-    #: The sockets that the block offers.
-    sockets = BLOCK_SOCKETS
 
     def __init__(
         self,
         embed_dims: int,
         num_heads: int,
         hidden_dims: int,
-        *,
-        drop_rate: float = 0.0,
-        attn_drop_rate: float = 0.0,
-        drop_path_rate: float = 0.0,
-        norm_cfg: dict = dict(type='LN', eps=1e-6),
-        with_cp: bool = False,
-        reshape: Callable[[BlockShape], BlockShape] = lambda shape: shape,
+        drop_rate: float,
+        attn_drop_rate: float,
+        reshape: Callable[[BlockShape], BlockShape],
+        **settings,
     ):
-        super().__init__()
-        self.with_cp = with_cp
-        self.shape = reshape(BlockShape.stock(embed_dims, num_heads, hidden_dims))
-        self.norm1 = layer_norm(norm_cfg, embed_dims)
-        self.attn = ScaledAttention(
-            embed_dims, self.shape, drop_path_rate, 0.0, attn_drop=attn_drop_rate, proj_drop=drop_rate
-        )
-        self.norm2 = layer_norm(norm_cfg, embed_dims)
-        self.mlp = Mlp(embed_dims, self.shape.hidden_dims, drop_rate=drop_rate)
-        self.drop_path = build_dropout(dict(type='DropPath', drop_prob=drop_path_rate))
-        self.plugs = LayerPlugs()
-
-    def forward(
-        self, x_BND: Tensor, site: Site, carry: Carry, record: LayerRecord | None = None
-    ) -> tuple[Tensor, Carry]:
-        """Tokens ``(B, N, D)`` and carry, in and out."""
-        plugs = self.plugs.bind()
-        branch, carry = self.attn(self.norm1(x_BND), site, plugs, carry, record)
-        x_BND = x_BND + plugs.residual('msa', branch, site, record)
-        mlp = self.drop_path(self.mlp(self.norm2(x_BND), plugs, site))
-        return x_BND + plugs.residual('mlp', mlp, site, record), carry
+        shape = reshape(BlockShape.stock(embed_dims, num_heads, hidden_dims))
+        attn = SelfAttention(embed_dims, shape, attn_drop=attn_drop_rate, proj_drop=drop_rate)
+        mlp = Mlp(embed_dims, shape.hidden_dims, drop_rate=drop_rate)
+        super().__init__(embed_dims, shape, attn, mlp, **settings)
 
 
 class PoolingStage(BaseModule):
@@ -183,30 +145,17 @@ class PoolingVisionTransformer(PluggedBackbone):
     Takes images of any size; the position table is resized to the token grid. The class token, and the distillation
     token if there is one, belong to the sequence of every stage.
 
+    Takes the arguments of :class:`~vitplug.backbones.base.PluggedBackbone`, and these:
+
     Args:
         arch: Name in :attr:`arch_zoo`, or a dict with lists ``embed_dims``, ``depths`` and ``num_heads``, an entry for
             each stage, and ``patch_size`` and ``stride`` in pixels. Widths are multiples of the stage's before.
-        img_size: Image size ``(h, w)`` the position table is made for.
-        in_channels: Channels of the images.
         mlp_ratio: Hidden width of the MLPs, as a multiple of the stage's width.
         distilled: Whether there is a distillation token beside the class token.
-        out_indices: Stages whose output is returned; negative ones count from the end.
         out_type: ``'cls_token'`` ``(B, D)``, or the pair of class and distillation token; ``'featmap'``
             ``(B, D, h, w)`` and ``'avg_featmap'`` ``(B, D)``, both without these tokens; or ``'raw'`` ``(B, N, D)``.
         final_norm: Whether the last stage's output is normalised.
-        drop_rate: Drop rate after the position table, the attention projection and in the MLP.
         attn_drop_rate: Drop rate of the attention probabilities.
-        drop_path_rate: Stochastic depth of the last block; grows linearly from 0.
-        norm_cfg: The norm layers.
-        interpolate_mode: How the position table is resized.
-        frozen_stages: Last stage to freeze; -1 freezes nothing.
-        frozen: ``'host'`` freezes all but the plugs; None leaves it to ``frozen_stages``.
-        plugs: A text such as ``'gab+residual(alpha=0.25)'``, or a list of texts, dicts and plugs.
-        with_cp: Whether activations are computed again in backward instead of being kept.
-        init_cfg: Weight initialisation.
-
-    Raises:
-        ValueError: Names the argument, its value and what is allowed.
     """
 
     arch_zoo = {
@@ -216,8 +165,10 @@ class PoolingVisionTransformer(PluggedBackbone):
         **_archs('b base', [256, 512, 1024], [3, 6, 4], [4, 8, 16], 14, 7),
     }
     OUT_TYPES = ('cls_token', 'featmap', 'avg_featmap', 'raw')
+    EMBEDDING = ('patch_embed', 'pos_drop', 'pos_embed', 'cls_token')
+    DRAWN = ('pos_embed', 'cls_token')
+    STAGES = 'transformers'
 
-    @checked
     def __init__(
         self,
         arch: str | Mapping = 'base',
@@ -241,16 +192,14 @@ class PoolingVisionTransformer(PluggedBackbone):
         frozen: str | None = None,
     ):
         super().__init__(init_cfg, frozen=frozen)
-        self.arch_settings = choose_arch(arch, self.arch_zoo, set(_ARCH_KEYS))
+        self.arch_settings = choose_arch(arch, self.arch_zoo)
         #: Width of the tokens in each stage.
         self.num_features = list(self.arch_settings['embed_dims'])
         self.embed_dims = self.num_features[0]
         self.depths = self.arch_settings['depths']
         _check_widths(self.num_features)
-        self.out_indices = choose_indices(out_indices, len(self.depths))
-        self.out_type = check_choice('out_type', out_type, self.OUT_TYPES)
-        self.frozen_stages = choose_frozen(frozen_stages, self.frozen, len(self.depths) - 1)
-        self.interpolate_mode = interpolate_mode
+        self.choose_outputs(len(self.depths), out_indices, frozen_stages, out_type)
+        self.interpolate_mode = check_choice('interpolate_mode', interpolate_mode, INTERPOLATE_MODES)
         self.prefix_names = ('cls_token', 'dist_token') if distilled else ('cls_token',)
 
         sizes = (self.arch_settings[key] for key in ('patch_size', 'stride'))
@@ -267,7 +216,6 @@ class PoolingVisionTransformer(PluggedBackbone):
         self.transformers = self._build_stages(plug_set, mlp_ratio, drop_path_rate, shared)
         self.norm = layer_norm(norm_cfg, self.num_features[-1]) if final_norm else nn.Identity()
         self.attach(plug_set)
-        self.freeze()
 
     def _build_stages(self, plug_set: PlugSet, mlp_ratio: float, drop_path_rate: float, shared: Mapping) -> ModuleList:
         rates = rising_rates(drop_path_rate, sum(self.depths))
@@ -283,7 +231,7 @@ class PoolingVisionTransformer(PluggedBackbone):
                     dims,
                     num_heads,
                     hidden_dims,
-                    drop_path_rate=rates[index],
+                    drop_path=rates[index],
                     reshape=partial(plug_set.shape_block, index=index),
                     **shared,
                 )
@@ -302,48 +250,22 @@ class PoolingVisionTransformer(PluggedBackbone):
             )
         ]
 
-    def init_weights(self):
-        super().init_weights()
-        if not self.is_pretrained:
-            trunc_normal_(self.pos_embed, std=0.02)
-            trunc_normal_(self.cls_token, std=0.02)
-
     def embed(self, images: Tensor) -> tuple[Tensor, tuple[int, int]]:
         """Images to tokens ``(B, N, D)``, the class token first, and their grid ``(h, w)``."""
         x_BND, hw = self.patch_embed(images)
-        positions_1ND, _ = _to_tokens(resize_position_map(self.pos_embed, hw, self.interpolate_mode))
+        positions_1ND = to_tokens(resize_position_map(self.pos_embed, hw, self.interpolate_mode))
         x_BND = self.pos_drop(x_BND + positions_1ND)
         return torch.cat((self.cls_token.expand(x_BND.shape[0], -1, -1), x_BND), dim=1), hw
 
-    def format_output(self, section: int, x_BND: Tensor, hw: tuple[int, int]) -> Tensor | tuple[Tensor, ...]:
-        if section == len(self.depths) - 1:
-            x_BND = self.norm(x_BND)
-        if self.out_type == 'raw':
-            return x_BND
-        if self.out_type == 'cls_token':
-            tokens = x_BND[:, : self.num_extra_tokens].unbind(1)
-            return tokens if len(tokens) > 1 else tokens[0]
-        patches_BND = x_BND[:, x_BND.shape[1] - hw[0] * hw[1] :]
-        return _to_map(patches_BND, hw) if self.out_type == 'featmap' else patches_BND.mean(dim=1)
+    def normalise(self, section: int, x_BND: Tensor, hw: tuple[int, int]) -> Tensor:
+        return self.norm(x_BND) if section == len(self.depths) - 1 else x_BND
 
-    def freeze(self) -> None:
-        if self.frozen_stages < 0:
-            return
-        for parameter in (self.pos_embed, self.cls_token):
-            parameter.requires_grad_(False)
-        frozen = [self.patch_embed, self.pos_drop, *self.plugs.at('prefix')]
-        frozen += self.transformers[: self.frozen_stages + 1]
-        if self.frozen_stages == len(self.depths) - 1:
-            frozen.append(self.norm)
-        for module in frozen:
-            freeze_module(module)
+    def class_token(self, x_BND: Tensor) -> Tensor | tuple[Tensor, ...]:
+        tokens = x_BND[:, : self.num_extra_tokens].unbind(1)
+        return tokens if len(tokens) > 1 else tokens[0]
 
-    def depth_of(self, name: str) -> int | None:
-        # A pooling has the depth of the last block before it.
-        if name.startswith('transformers.'):
-            _, stage, part, block, *_ = name.split('.')
-            return sum(self.depths[: int(stage)]) + (int(block) + 1 if part == 'blocks' else 0)
-        return 0 if name in ('cls_token', 'pos_embed') or name.startswith('patch_embed.') else None
+    def frozen_with(self, stage: int) -> Sequence[nn.Module]:
+        return [self.norm] if stage == len(self.depths) - 1 else []
 
 
 def _check_widths(widths: Sequence[int]) -> None:

@@ -150,16 +150,13 @@ def build_rotary(rotary: str | Mapping | None, head_dims: int) -> RotaryTable | 
         head_dims: Width of a head.
 
     Raises:
-        ValueError: If the mode is unknown, or an argument is.
+        ValueError: If the mode is unknown.
     """
     if rotary is None:
         return None
     settings = dict(rotary) if isinstance(rotary, Mapping) else dict(mode=rotary)
     mode = check_choice('rotary: mode', settings.pop('mode', None), tuple(MODES))
-    try:
-        return MODES[mode](head_dims, **settings)
-    except TypeError as error:
-        raise ValueError(f'rotary={rotary!r}: {error}') from error
+    return MODES[mode](head_dims, **settings)
 
 
 def _keep_periods(table: RotaryTable, state_dict, prefix, *_) -> None:

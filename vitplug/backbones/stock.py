@@ -12,8 +12,7 @@ from functools import wraps
 from types import SimpleNamespace
 from typing import Any
 
-from .checks import CHECKS, check_values
-from .patch_embed import is_size
+from .patch_embed import size_of
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,6 @@ class Words:
             ValueError: If a value is refused; names the argument, its value and what is allowed.
         """
         given = {**self.defaults, **settings}
-        check_values(**{name: value for name, value in given.items() if name in CHECKS})
         for name, allowed, advice in self.refused:
             if given[name] not in allowed:
                 raise ValueError(f'{name}={given[name]!r}: the host of vitplug has no such form; {advice}')
@@ -56,32 +54,24 @@ def takes(words: Words) -> Callable[[Callable[..., None]], Callable[..., None]]:
 
     def decorate(init: Callable[..., None]) -> Callable[..., None]:
         parameters = list(inspect.signature(init).parameters.values())[1:]
-        mmpretrain = [p.name for p in parameters if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
-        known = {*mmpretrain, *(p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY)}
+        positional = [p.name for p in parameters if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+        own = [p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY]
 
         @wraps(init)
         def build(self, *args: Any, **settings: Any) -> None:
             settings = _with_init_cfg(settings)
-            theirs = [name for name in settings if name in words.defaults and name not in known]
+            theirs = [name for name in settings if name in words.defaults and name not in positional + own]
             if not theirs:
                 return init(self, *args, **settings)
-            host = type(self).__name__
-            mixed = [name for name in settings if name in mmpretrain and name not in words.defaults]
-            if args or mixed:
-                raise TypeError(
-                    f'{host}: {theirs} are arguments of {words.libraries}, {mixed or mmpretrain[: len(args)]} of '
-                    'mmpretrain: keep those of one library'
-                )
-            strange = [name for name in settings if name not in known and name not in words.defaults]
+            taken = {*words.defaults, *own}
+            strange = [*positional[: len(args)], *(name for name in settings if name not in taken)]
             if strange:
-                own = [name for name in known if name not in mmpretrain and name not in words.defaults]
                 raise TypeError(
-                    f'{host} has no argument {strange}; beside {theirs}, which are of {words.libraries}, it takes '
-                    f'{sorted([*words.defaults, *own])}'
+                    f'{type(self).__name__}: {theirs} are arguments of {words.libraries}; beside them, it has no '
+                    f'argument {strange}; keep those of one library: {sorted(taken)}'
                 )
-            given = {name: value for name, value in settings.items() if name in words.defaults}
-            own_settings = {name: value for name, value in settings.items() if name not in words.defaults}
-            init(self, **words.translated(given), **own_settings)
+            given = {name: settings.pop(name) for name in words.defaults if name in settings}
+            init(self, **words.translated(given), **settings)
             self.leaves_out = words.leaves_out
 
         #: For checks of configs.
@@ -112,10 +102,7 @@ def _patches(size: Any, patch_size: int) -> tuple[int, int]:
     Raises:
         ValueError: If the sizes are none.
     """
-    size = size[0] if isinstance(size, Sequence) and len(size) == 1 else size
-    if not is_size(size) or not isinstance(patch_size, int) or patch_size < 1:
-        raise ValueError(f'image size {size!r}, patch_size={patch_size!r}: expected positive integers, or a pair')
-    height, width = (size, size) if isinstance(size, int) else size
+    height, width = size_of(size[0] if isinstance(size, Sequence) and len(size) == 1 else size)
     return height // patch_size * patch_size, width // patch_size * patch_size
 
 

@@ -8,6 +8,7 @@ state-dict keys and outputs of mmpretrain's class of the same name. It takes mmd
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
+from math import prod
 
 import torch
 from mmcv.cnn.bricks.drop import build_dropout
@@ -18,21 +19,20 @@ from torch import Tensor, nn
 
 from vitplug.attention import Carry, LayerRecord, OffsetBias, Site, WindowLayout
 from vitplug.attention.grids import relative_position_index
-from vitplug.checkpoints.position_tables import fit_bias_table, fit_position_table, resize_position_table
+from vitplug.checkpoints.position_tables import INTERPOLATE_MODES, fit_bias_table, fit_position_table
 from vitplug.compat import register_load_state_dict_pre_hook
 from vitplug.hosting import Section
-from vitplug.plugs import BLOCK_SOCKETS, NETWORK_SOCKETS, Bindable, BlockShape, LayerPlugs, PlugSet
-from vitplug.plugs.checks import check_integer
+from vitplug.plugs import BLOCK_SOCKETS, Bindable, BlockShape, LayerPlugs, PlugSet
+from vitplug.plugs.checks import check_choice
 from vitplug.registry import MODELS
 
 from .attention import SelfAttention
-from .base import PluggedBackbone, freeze_module
-from .checks import WRONG_SETTINGS, checked
+from .base import WITHOUT_PREFIX, PluggedBackbone
 from .ffn import PluggedFFN, layer_norm
 from .patch_embed import build_patch_embed
 from .patch_merging import FastPatchMerging
 from .plug_configs import build_plugs
-from .settings import choose_arch, choose_frozen, choose_indices, named_archs, per_item, rising_rates
+from .settings import choose_arch, named_archs, per_item, rising_rates
 from .stock import SWIN, takes
 
 
@@ -196,110 +196,100 @@ class SwinStage(BaseModule):
     """Blocks of one resolution, regular and shifted in turn, and the merging of patches after them.
 
     It takes the arguments of mmpretrain's block sequence, so that its ``stage_cfgs`` work, and
-    ``reshape(shape, index)``, the plugs' changes of the shape of the stage's block ``index``.
+    ``reshape(shape, index)``, the plugs' changes of the shape of the stage's block ``index``. Those that are not named
+    here are settings of all blocks.
     """
+
+    block_type: type[BaseModule] = SwinBlock
+    merging_type = FastPatchMerging
 
     def __init__(
         self,
         embed_dims: int,
         depth: int,
-        num_heads: int,
-        window_size: int = 7,
         downsample: bool = False,
         downsample_cfg: Mapping = dict(),
         drop_paths: float | Sequence[float] = 0.0,
         block_cfgs: Mapping | Sequence[Mapping] = dict(),
-        with_cp: bool = False,
-        pad_small_map: bool = False,
         init_cfg: dict | list[dict] | None = None,
         *,
         reshape: Callable[[BlockShape, int], BlockShape] = lambda shape, index: shape,
+        **shared,
     ):
         super().__init__(init_cfg)
-        shared = dict(embed_dims=embed_dims, num_heads=num_heads, window_size=window_size)
-        shared |= dict(with_cp=with_cp, pad_small_map=pad_small_map)
-        self.embed_dims = embed_dims
-        block_cfgs = per_item(block_cfgs, depth, 'block_cfgs')
-        self.blocks = build_blocks(SwinBlock, shared, drop_paths, block_cfgs, reshape)
         merging = dict(in_channels=embed_dims, out_channels=2 * embed_dims, norm_cfg=dict(type='LN'))
-        self.downsample = FastPatchMerging(**{**merging, **downsample_cfg}) if downsample else None
+        merging = partial(self.merging_type, **{**merging, **downsample_cfg}) if downsample else lambda: None
+        rates, block_cfgs = per_item(drop_paths, depth, 'drop_paths'), per_item(block_cfgs, depth, 'block_cfgs')
+        settings = [
+            {
+                'shift': i % 2 == 1,
+                'drop_path': rates[i],
+                **shared,
+                **block_cfgs[i],
+                'reshape': partial(reshape, index=i),
+            }
+            for i in range(depth)
+        ]
+        self._build(embed_dims, merging, settings)
+
+    def _build(
+        self, embed_dims: int, merging: Callable[[], nn.Module | None], block_settings: Sequence[Mapping]
+    ) -> None:
+        """Blocks and merging, in the order of the host's keys."""
+        self.embed_dims = embed_dims
+        self.blocks = ModuleList(self.block_type(embed_dims, **settings) for settings in block_settings)
+        self.downsample = merging()
 
     @property
     def out_channels(self) -> int:
         return self.downsample.out_channels if self.downsample else self.embed_dims
 
 
-def build_blocks(
-    block: type[SwinBlock],
-    shared: Mapping,
-    drop_paths: float | Sequence[float],
-    block_cfgs: Sequence[Mapping],
-    reshape: Callable[[BlockShape, int], BlockShape],
-) -> ModuleList:
-    """The blocks of one stage, regular and shifted in turn.
-
-    Args:
-        block: Their class.
-        shared: The settings of all.
-        drop_paths: Stochastic depth of all, or of each.
-        block_cfgs: Further settings of each.
-        reshape: The plugs' changes of the shape of the stage's block ``index``, ``reshape(shape, index)``.
-    """
-    drop_paths = drop_paths if isinstance(drop_paths, Sequence) else [drop_paths] * len(block_cfgs)
-    blocks = ModuleList()
-    for index, block_cfg in enumerate(block_cfgs):
-        settings = {**shared, 'shift': index % 2 == 1, 'drop_path': drop_paths[index], **block_cfg}
-        blocks.append(block(**settings, reshape=partial(reshape, index=index)))
-    return blocks
-
-
 class SwinBackbone(PluggedBackbone):
     """What both Swin Transformers share: everything but their stages, and where patches are merged."""
 
     #: The class of the stages.
-    stage_type: type[BaseModule]
-    network_sockets = tuple(socket for socket in NETWORK_SOCKETS if socket != 'prefix')
+    stage_type: type[SwinStage]
+    EMBEDDING = ('patch_embed', 'drop_after_pos', 'absolute_pos_embed')
+    network_sockets = WITHOUT_PREFIX
 
     # --- building, in this order ---
 
-    def _choose(self, arch: Mapping, out_indices: int | Sequence[int], frozen_stages: int) -> None:
-        """Notes the architecture, the outputs and the frozen stages."""
-        self.arch_settings = arch
-        self.embed_dims = arch['embed_dims']
-        self.depths = arch['depths']
-        self.num_heads = arch['num_heads']
-        self.out_indices = choose_indices(out_indices, len(self.depths))
-        self.frozen_stages = choose_frozen(frozen_stages, self.frozen, len(self.depths) - 1)
-
-    def _build_embedding(
+    def _embed_patches(
         self,
+        arch: Mapping,
         img_size: int | Sequence[int],
         patch_size: int | Sequence[int],
         in_channels: int,
         patch_cfg: Mapping,
         use_abs_pos_embed: bool,
+        interpolate_mode: str,
         drop_rate: float,
     ) -> None:
-        """Patches, their absolute positions and the dropout after them."""
+        """Notes the architecture; patches, their absolute positions and the dropout after them."""
+        self.arch_settings = arch
+        self.embed_dims, self.depths, self.num_heads = arch['embed_dims'], arch['depths'], arch['num_heads']
         patch_settings = dict(in_channels=in_channels, embed_dims=self.embed_dims, kernel_size=patch_size)
         patch_settings |= dict(stride=patch_size, norm_cfg=dict(type='LN'))
         self.patch_embed = build_patch_embed(img_size, patch_settings | patch_cfg)
         self.patch_resolution = self.patch_embed.init_out_size
+        self.interpolate_mode = check_choice('interpolate_mode', interpolate_mode, INTERPOLATE_MODES)
         self.absolute_pos_embed = None
         if use_abs_pos_embed:
-            num_patches = self.patch_resolution[0] * self.patch_resolution[1]
-            self.absolute_pos_embed = nn.Parameter(torch.zeros(1, num_patches, self.embed_dims))
+            self.absolute_pos_embed = nn.Parameter(torch.zeros(1, prod(self.patch_resolution), self.embed_dims))
         register_load_state_dict_pre_hook(self, _fit_old_checkpoint)
         self.drop_after_pos = nn.Dropout(drop_rate)
 
     def _build_stages(
         self,
-        plug_set: PlugSet,
+        plugs: str | Sequence,
         drop_path_rate: float,
         settings: Sequence[Mapping],
         stage_cfgs: Mapping | Sequence[Mapping],
+        norm_cfg: dict | None,
     ) -> None:
-        """The stages, of the settings of each and the configured ones that replace them."""
+        """The stages, of the settings of each and the configured ones that replace them, the norms of the outputs."""
+        plug_set = PlugSet(build_plugs(plugs), sum(self.depths))
         rates = rising_rates(drop_path_rate, sum(self.depths))
         stage_cfgs = per_item(stage_cfgs, len(self.depths), 'stage_cfgs')
         self.stages, embed_dims = ModuleList(), self.embed_dims
@@ -309,22 +299,14 @@ class SwinBackbone(PluggedBackbone):
             stage_settings = dict(settings[i], embed_dims=embed_dims, depth=depth, num_heads=num_heads)
             stage_settings |= dict(drop_paths=rates[first : first + depth])
             stage_settings |= dict(reshape=lambda shape, index, first=first: plug_set.shape_block(shape, first + index))
-            try:
-                self.stages.append(self.stage_type(**{**stage_settings, **deepcopy(stage_cfgs[i])}))
-            except WRONG_SETTINGS as error:
-                if not stage_cfgs[i]:
-                    raise
-                raise ValueError(f'stage_cfgs={stage_cfgs[i]!r} makes no stage: {error}') from error
+            self.stages.append(self.stage_type(**{**stage_settings, **deepcopy(stage_cfgs[i])}))
             embed_dims = self.stages[-1].out_channels
-
-    def _build_norms(self, norm_cfg: dict | None) -> None:
-        """The norms of the outputs."""
         self.num_features = [
             stage.out_channels if self.out_after_downsample else stage.embed_dims for stage in self.stages
         ]
         for i in self.out_indices:
-            norm = nn.Identity() if norm_cfg is None else layer_norm(norm_cfg, self.num_features[i])
-            self.add_module(f'norm{i}', norm)
+            self.add_module(f'norm{i}', layer_norm(norm_cfg, self.num_features[i]))
+        self.attach(plug_set)
 
     # --- of every host ---
 
@@ -336,53 +318,18 @@ class SwinBackbone(PluggedBackbone):
         attention = self._attention(index)
         return WindowLayout(*hw, attention.window_size, attention.shift_size)
 
-    def blocks_merged(self, stage: int) -> int:
-        """Blocks of a stage that come before the patch merging that the stage holds."""
-        return self.depths[stage]
-
     def _attention(self, index: int) -> ShiftWindowAttention:
         return self.plugged_blocks()[index].attn
 
-    def init_weights(self):
-        super().init_weights()
-        if self.absolute_pos_embed is not None and not self.is_pretrained:
-            trunc_normal_(self.absolute_pos_embed, std=0.02)
-
-    def embed(self, images: Tensor) -> tuple[Tensor, tuple[int, int]]:
-        """Images to tokens ``(B, N, D)`` and their grid ``(h, w)``."""
-        x_BND, hw = self.patch_embed(images)
-        if self.absolute_pos_embed is not None:
-            x_BND = x_BND + resize_position_table(
-                self.absolute_pos_embed, self.patch_resolution, hw, self.interpolate_mode, 0
-            )
-        return self.drop_after_pos(x_BND), hw
-
-    def format_output(self, section: int, x_BND: Tensor, hw: tuple[int, int]) -> Tensor:
-        normed = getattr(self, f'norm{section}')(x_BND)
-        return normed.unflatten(1, hw).permute(0, 3, 1, 2).contiguous()
+    @property
+    def pos_embed(self) -> Tensor | None:
+        return self.absolute_pos_embed
 
     def freeze(self) -> None:
-        if self.frozen_stages >= 0:
-            freeze_module(self.patch_embed)
-            freeze_module(self.drop_after_pos)
-            if self.absolute_pos_embed is not None:  # mmpretrain's stays trainable, mmdet's and mmseg's does not
-                self.absolute_pos_embed.requires_grad_(False)
-        for i, stage in enumerate(self.stages[: self.frozen_stages + 1]):
-            freeze_module(stage)
-            if i in self.out_indices:
-                getattr(self, f'norm{i}').requires_grad_(False)
-        if self.norm_eval:
-            for module in self.modules():
-                if isinstance(module, _BatchNorm):
-                    module.eval()
-
-    def depth_of(self, name: str) -> int | None:
-        # Patch merging has the depth of the last block before it.
-        if name.startswith('stages.'):
-            _, stage, part, block, *_ = name.split('.')
-            before = sum(self.depths[: int(stage)])
-            return before + (int(block) + 1 if part == 'blocks' else self.blocks_merged(int(stage)))
-        return 0 if name.startswith(('patch_embed.', 'absolute_pos_embed')) else None
+        super().freeze()
+        for module in self.modules() if self.norm_eval else ():
+            if isinstance(module, _BatchNorm):
+                module.eval()
 
 
 _ARCH_KEYS = ('embed_dims', 'depths', 'num_heads')
@@ -395,32 +342,17 @@ class SwinTransformer(SwinBackbone):
 
     Takes images of any size; maps are padded to whole windows.
 
+    Takes the arguments of :class:`~vitplug.backbones.base.PluggedBackbone`, and these:
+
     Args:
-        arch: Name in :attr:`arch_zoo`, or a dict with ``embed_dims``, ``depths`` and ``num_heads``.
-        img_size: Image size ``(h, w)`` the absolute position table is made for.
-        patch_size: Side of a patch in pixels.
-        in_channels: Channels of the images.
         window_size: Side of a window in tokens.
-        drop_rate: Drop rate after the embedding.
-        drop_path_rate: Stochastic depth of the last block; grows linearly from 0.
-        out_indices: Stages whose output is returned, each ``(B, D, h, w)``.
-        out_after_downsample: Whether that is the output after the stage's patch merging.
+        out_after_downsample: Whether an output comes after the stage's patch merging.
         use_abs_pos_embed: Whether there is a table of absolute positions.
-        interpolate_mode: How that table is resized.
-        with_cp: Whether activations are computed again in backward instead of being kept.
-        frozen_stages: Last stage to freeze; -1 freezes nothing.
-        frozen: ``'host'`` freezes all but the plugs; None leaves it to ``frozen_stages``.
         norm_eval: Whether batch norms stay in evaluation mode.
         pad_small_map: Whether maps smaller than a window are padded to one (dense tasks) instead of
             being refused.
         norm_cfg: The norm of every output; None leaves them out.
         stage_cfgs: More settings of the stages: one dict for all or a list with one for each.
-        patch_cfg: More settings of mmcv's ``PatchEmbed``.
-        plugs: A text such as ``'gab+residual(alpha=0.25)'``, or a list of texts, dicts and plugs.
-        init_cfg: Weight initialisation.
-
-    Raises:
-        ValueError: Names the argument, its value and what is allowed.
     """
 
     arch_zoo = {
@@ -434,7 +366,6 @@ class SwinTransformer(SwinBackbone):
     _version = 3
 
     @takes(SWIN)
-    @checked
     def __init__(
         self,
         arch: str | Mapping = 'tiny',
@@ -461,20 +392,17 @@ class SwinTransformer(SwinBackbone):
         frozen: str | None = None,
     ):
         super().__init__(init_cfg, frozen=frozen)
-        check_integer('window_size', window_size, least=1)
-        self._choose(choose_arch(arch, self.arch_zoo, set(_ARCH_KEYS)), out_indices, frozen_stages)
         self.out_after_downsample = out_after_downsample
-        self.interpolate_mode = interpolate_mode
         self.norm_eval = norm_eval
-        self._build_embedding(img_size, patch_size, in_channels, patch_cfg, use_abs_pos_embed, drop_rate)
-        plug_set = PlugSet(build_plugs(plugs), sum(self.depths))
+        arch = choose_arch(arch, self.arch_zoo)
+        self.choose_outputs(len(arch['depths']), out_indices, frozen_stages)
+        self._embed_patches(
+            arch, img_size, patch_size, in_channels, patch_cfg, use_abs_pos_embed, interpolate_mode, drop_rate
+        )
         shared = dict(window_size=window_size, with_cp=with_cp, pad_small_map=pad_small_map)
         last = len(self.depths) - 1
         settings = [dict(shared, downsample=stage < last) for stage in range(last + 1)]
-        self._build_stages(plug_set, drop_path_rate, settings, stage_cfgs)
-        self._build_norms(norm_cfg)
-        self.attach(plug_set)
-        self.freeze()
+        self._build_stages(plugs, drop_path_rate, settings, stage_cfgs, norm_cfg)
 
     def sections(self) -> list[Section]:
         return [

@@ -12,7 +12,7 @@ from math import log
 import torch
 import torch.nn.functional as F
 from mmcv.cnn.bricks.drop import build_dropout
-from mmengine.model import BaseModule
+from mmengine.model import ModuleList
 from torch import Tensor, nn
 
 from vitplug.attention import Carry, LayerRecord, OffsetBias, Site
@@ -20,16 +20,14 @@ from vitplug.attention.grids import relative_position_index
 from vitplug.attention.precision import at_least_float32, without_autocast
 from vitplug.compat import register_load_state_dict_pre_hook
 from vitplug.hosting import Section, overlay
-from vitplug.plugs import BlockShape, PlugSet
+from vitplug.plugs import BlockShape
 from vitplug.registry import MODELS
 
 from .attention import SelfAttention
-from .checks import checked
 from .ffn import PluggedFFN, layer_norm
 from .patch_merging import PostNormPatchMerging
-from .plug_configs import build_plugs
-from .settings import choose_arch, named_archs, per_item, per_stage
-from .swin import ShiftWindowAttention, SwinBackbone, SwinBlock, build_blocks
+from .settings import choose_arch, named_archs, per_item
+from .swin import ShiftWindowAttention, SwinBackbone, SwinBlock, SwinStage
 
 # Largest factor of the cosines.
 MOST_SCALE = 100.0
@@ -149,35 +147,20 @@ class SwinBlockV2(SwinBlock):
         embed_dims: int,
         num_heads: int,
         window_size: int = 8,
-        shift: bool = False,
+        *,
         extra_norm: bool = False,
-        ffn_ratio: float = 4.0,
         drop_path: float = 0.0,
-        pad_small_map: bool = False,
         attn_cfgs: Mapping = dict(),
         ffn_cfgs: Mapping = dict(),
         norm_cfg: dict = dict(type='LN'),
-        with_cp: bool = False,
         pretrained_window_size: int = 0,
-        init_cfg: dict | list[dict] | None = None,
-        *,
-        reshape: Callable[[BlockShape], BlockShape] = lambda shape: shape,
+        **settings,
     ):
-        super().__init__(
-            embed_dims,
-            num_heads,
-            window_size,
-            shift,
-            ffn_ratio,
-            drop_path=0.0,  # The branches have none: their norms come first.
-            pad_small_map=pad_small_map,
-            attn_cfgs=attn_cfgs | dict(window_msa=WindowAttentionV2, pretrained_window_size=pretrained_window_size),
-            ffn_cfgs=ffn_cfgs | dict(add_identity=False),
-            norm_cfg=norm_cfg,
-            with_cp=with_cp,
-            init_cfg=init_cfg,
-            reshape=reshape,
-        )
+        attn_cfgs = attn_cfgs | dict(window_msa=WindowAttentionV2, pretrained_window_size=pretrained_window_size)
+        ffn_cfgs = ffn_cfgs | dict(add_identity=False)
+        branches = dict(attn_cfgs=attn_cfgs, ffn_cfgs=ffn_cfgs, norm_cfg=norm_cfg)
+        # The branches drop no path: their norms come first.
+        super().__init__(embed_dims, num_heads, window_size, **branches, **settings)
         self.norm3 = layer_norm(norm_cfg, embed_dims) if extra_norm else nn.Identity()
         self.drop_path = build_dropout(dict(type='DropPath', drop_prob=drop_path))
 
@@ -203,44 +186,41 @@ class SwinBlockV2(SwinBlock):
         return self.norm3(x_BND + plugs.residual('mlp', mlp, site, record)), carry
 
 
-class SwinStageV2(BaseModule):
-    """The merging of patches, if any, and blocks of one resolution, regular and shifted in turn.
+class SwinStageV2(SwinStage):
+    """The merging of patches, if any, and blocks of one resolution; further arguments are those of :class:`SwinStage`.
 
-    It takes the arguments of mmpretrain's block sequence, so that its ``stage_cfgs`` work, and
-    ``reshape(shape, index)``, the plugs' changes of the shape of the stage's block ``index``.
+    Args:
+        embed_dims: Width of the tokens that come in.
+        depth: Blocks.
+        block_cfgs: More settings of the blocks: one dict for all or a list with one for each.
+        extra_norm_every_n_blocks: Every so many blocks, one ends with a norm; 0 for none.
+        settings: Further arguments.
     """
+
+    block_type, merging_type = SwinBlockV2, PostNormPatchMerging
 
     def __init__(
         self,
         embed_dims: int,
         depth: int,
-        num_heads: int,
-        window_size: int = 8,
-        downsample: bool = False,
-        downsample_cfg: Mapping = dict(),
-        drop_paths: float | Sequence[float] = 0.0,
         block_cfgs: Mapping | Sequence[Mapping] = dict(),
-        with_cp: bool = False,
-        pad_small_map: bool = False,
         extra_norm_every_n_blocks: int = 0,
-        pretrained_window_size: int = 0,
-        init_cfg: dict | list[dict] | None = None,
-        *,
-        reshape: Callable[[BlockShape, int], BlockShape] = lambda shape, index: shape,
+        **settings,
     ):
-        super().__init__(init_cfg)
-        merging = dict(in_channels=embed_dims, out_channels=2 * embed_dims, norm_cfg=dict(type='LN'))
-        self.downsample = PostNormPatchMerging(**{**merging, **downsample_cfg}) if downsample else None
-        #: Width of the tokens after the merging.
-        self.embed_dims = self.downsample.out_channels if downsample else embed_dims
-        shared = dict(embed_dims=self.embed_dims, num_heads=num_heads, window_size=window_size, with_cp=with_cp)
-        shared |= dict(pad_small_map=pad_small_map, pretrained_window_size=pretrained_window_size)
         every = extra_norm_every_n_blocks
         block_cfgs = [
             dict(extra_norm=every > 0 and (index + 1) % every == 0) | block_cfg
             for index, block_cfg in enumerate(per_item(block_cfgs, depth, 'block_cfgs'))
         ]
-        self.blocks = build_blocks(SwinBlockV2, shared, drop_paths, block_cfgs, reshape)
+        super().__init__(embed_dims, depth, block_cfgs=block_cfgs, **settings)
+
+    def _build(
+        self, embed_dims: int, merging: Callable[[], nn.Module | None], block_settings: Sequence[Mapping]
+    ) -> None:
+        self.downsample = merging()
+        #: Width of the tokens after the merging.
+        self.embed_dims = self.downsample.out_channels if self.downsample else embed_dims
+        self.blocks = ModuleList(self.block_type(self.embed_dims, **settings) for settings in block_settings)
 
     @property
     def out_channels(self) -> int:
@@ -258,34 +238,18 @@ class SwinTransformerV2(SwinBackbone):
     Takes images of any size; maps are padded to whole windows. Plugs act inside the branches, before their norms:
     ``msa`` after the projection, ``mlp_end`` after the last layer of the MLP. Scores are the scaled cosines.
 
+    Takes the arguments of :class:`~vitplug.backbones.base.PluggedBackbone`, and these:
+
     Args:
-        arch: Name in :attr:`arch_zoo`, or a dict with ``embed_dims``, ``depths`` and ``num_heads``, and with
-            ``extra_norm_every_n_blocks`` where blocks end with a norm.
-        img_size: Image size ``(h, w)`` the absolute position table is made for.
-        patch_size: Side of a patch in pixels.
-        in_channels: Channels of the images.
         window_size: Side of a window in tokens, of all stages or of each.
-        drop_rate: Drop rate after the embedding.
-        drop_path_rate: Stochastic depth of the last block; grows linearly from 0.
-        out_indices: Stages whose output is returned, each ``(B, D, h, w)``.
         use_abs_pos_embed: Whether there is a table of absolute positions.
-        interpolate_mode: How that table is resized.
-        with_cp: Whether activations are computed again in backward instead of being kept.
-        frozen_stages: Last stage to freeze, with the patch merging before it; -1 freezes nothing.
-        frozen: ``'host'`` freezes all but the plugs; None leaves it to ``frozen_stages``.
         norm_eval: Whether batch norms stay in evaluation mode.
         pad_small_map: Whether maps smaller than a window are padded to one (dense tasks) instead of
             being refused.
         norm_cfg: The norm of every output; None leaves them out.
         stage_cfgs: More settings of the stages: one dict for all or a list with one for each.
-        patch_cfg: More settings of mmcv's ``PatchEmbed``.
         pretrained_window_sizes: Sides of the windows of the pretraining, of all stages or of each, where a checkpoint
             was trained with other windows; 0 where not. Position biases then keep their scale.
-        plugs: A text such as ``'gab+residual(alpha=0.25)'``, or a list of texts, dicts and plugs.
-        init_cfg: Weight initialisation.
-
-    Raises:
-        ValueError: Names the argument, its value and what is allowed.
     """
 
     arch_zoo = {
@@ -300,7 +264,6 @@ class SwinTransformerV2(SwinBackbone):
     # The version that mmpretrain writes into its checkpoints.
     _version = 1
 
-    @checked
     def __init__(
         self,
         arch: str | Mapping = 'tiny',
@@ -329,24 +292,21 @@ class SwinTransformerV2(SwinBackbone):
         super().__init__(init_cfg, frozen=frozen)
         if isinstance(arch, Mapping):
             arch = {'extra_norm_every_n_blocks': 0, **arch}
-        arch = choose_arch(arch, self.arch_zoo, set(_ARCH_KEYS), may_be_0=('extra_norm_every_n_blocks',))
-        self._choose(arch, out_indices, frozen_stages)
-        self.interpolate_mode = interpolate_mode
         self.norm_eval = norm_eval
-        self._build_embedding(img_size, patch_size, in_channels, patch_cfg, use_abs_pos_embed, drop_rate)
-        plug_set = PlugSet(build_plugs(plugs), sum(self.depths))
+        arch = choose_arch(arch, self.arch_zoo)
+        self.choose_outputs(len(arch['depths']), out_indices, frozen_stages)
+        self._embed_patches(
+            arch, img_size, patch_size, in_channels, patch_cfg, use_abs_pos_embed, interpolate_mode, drop_rate
+        )
         shared = dict(with_cp=with_cp, pad_small_map=pad_small_map)
         shared |= dict(extra_norm_every_n_blocks=arch['extra_norm_every_n_blocks'])
-        windows = per_stage('window_size', window_size, len(self.depths), least=1)
-        pretrained = per_stage('pretrained_window_sizes', pretrained_window_sizes, len(self.depths), least=0)
+        windows = per_item(window_size, len(self.depths), 'window_size')
+        pretrained = per_item(pretrained_window_sizes, len(self.depths), 'pretrained_window_sizes')
         settings = [
             dict(shared, window_size=window, pretrained_window_size=before, downsample=stage > 0)
             for stage, (window, before) in enumerate(zip(windows, pretrained, strict=True))
         ]
-        self._build_stages(plug_set, drop_path_rate, settings, stage_cfgs)
-        self._build_norms(norm_cfg)
-        self.attach(plug_set)
-        self.freeze()
+        self._build_stages(plugs, drop_path_rate, settings, stage_cfgs, norm_cfg)
 
     def sections(self) -> list[Section]:
         merges = [stage.downsample for stage in self.stages[1:]] + [None]
@@ -354,9 +314,6 @@ class SwinTransformerV2(SwinBackbone):
             Section(list(stage.blocks), stage.embed_dims, number, merge)
             for number, (stage, merge) in enumerate(zip(self.stages, merges, strict=True))
         ]
-
-    def blocks_merged(self, stage: int) -> int:
-        return 0
 
 
 # Rows of each parameter that belong to one head: as wide as a head, or one.

@@ -11,17 +11,14 @@ import torch
 import torch.nn.functional as F
 from mmcv.cnn.bricks.transformer import FFN
 from mmengine.model import BaseModule
-from mmengine.utils import to_2tuple
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from vitplug.attention.core import attend_bare
 from vitplug.attention.precision import at_least_float32, without_autocast
 from vitplug.hosting import PixelGrid
-from vitplug.plugs.checks import check_flag, check_integer, check_number
 
-from .patch_embed import is_size
-from .settings import MOST
+from .patch_embed import Patches, size_of
 
 
 class TokenAttention(BaseModule):
@@ -147,7 +144,7 @@ class SoftSplit(nn.Unfold):
         return super().forward(x_BDhw).transpose(1, 2), hw
 
 
-class TokensToToken(BaseModule):
+class TokensToToken(Patches, BaseModule):
     """Three soft splits with attention between them::
 
         image  --7 x 7, stride 4-->  attention  --3 x 3, stride 2-->  attention  --3 x 3, stride 2-->  projection
@@ -168,8 +165,7 @@ class TokensToToken(BaseModule):
         ValueError: Names the argument, its value and what is allowed.
     """
 
-    #: Pixels from one row, and from one column, of the leaving tokens to the next.
-    STRIDE = (16, 16)
+    image_stride = (16, 16)
     #: Side of the smallest image that makes a token.
     LEAST = 3
 
@@ -184,11 +180,6 @@ class TokensToToken(BaseModule):
         with_cp: bool = False,
     ):
         super().__init__()
-        if not is_size(img_size):
-            raise ValueError(f'img_size={img_size!r}: expected a positive integer or a pair of them')
-        check_integer('token_dims', token_dims, least=2, most=MOST)
-        check_flag('use_performer', use_performer)
-        check_number('performer_drop_rate', performer_drop_rate, least=0.0, most=1.0)
         self.image_channels, self.with_cp = in_channels, with_cp
 
         def attention(in_dims: int) -> TokenLayer:
@@ -203,21 +194,19 @@ class TokensToToken(BaseModule):
         self.attention1 = attention(7 * 7 * in_channels)
         self.attention2 = attention(3 * 3 * token_dims)
         self.project = nn.Linear(3 * 3 * token_dims, embed_dims)
-        size = tuple(to_2tuple(img_size))
+        size = size_of(img_size)
         self.check_size(size)
         self.init_out_size = self.pixels(size).hw
 
-    def check_size(self, size: Sequence[int]) -> None:
-        """Refuses an image ``(height, width)`` without room for one window.
+    @property
+    def projection(self) -> nn.Linear:
+        return self.project
 
-        Raises:
-            ValueError: Names the sizes.
-        """
+    def check_size(self, size: Sequence[int], halved: Sequence[int] | None = None) -> None:
         if min(size) < self.LEAST:
             raise ValueError(f'image size {tuple(size)}: expected at least {self.LEAST} x {self.LEAST} pixels')
 
     def pixels(self, image_size: tuple[int, int]) -> PixelGrid:
-        """Where the leaving tokens lie in an image of ``(height, width)``."""
         grid = PixelGrid(tuple(image_size))
         for split in (self.soft_split0, self.soft_split1, self.soft_split2):
             grid = grid.after(split)

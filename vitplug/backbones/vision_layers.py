@@ -1,4 +1,4 @@
-"""The blocks of :mod:`.vision_transformer`."""
+"""Pre-norm blocks."""
 
 from collections.abc import Callable
 
@@ -11,10 +11,9 @@ from torch import Tensor, nn
 from vitplug.attention import Carry, LayerRecord, PairBias, Site
 from vitplug.compat import replace
 from vitplug.plugs import BLOCK_SOCKETS, Bindable, BlockShape, LayerPlugs
-from vitplug.plugs.checks import check_choice, check_flag, check_number
+from vitplug.plugs.checks import check_choice
 
 from .attention import SelfAttention
-from .checks import check_scale
 from .ffn import PluggedFFN, PluggedSwiGLU, layer_norm, layer_scale, start_mlp
 from .rotary import Turn
 
@@ -83,6 +82,60 @@ class ScaledAttention(SelfAttention):
         return (self.out_drop(x_BND) if self.training else x_BND), carry
 
 
+class PreNormBlock(BaseModule):
+    """One pre-norm block, attention, then MLP, of ready branches.
+
+    Args:
+        embed_dims: Width of a token.
+        shape: Heads and widths.
+        attn: The attention; one that offers other ``sockets`` than all says so.
+        mlp: The MLP.
+        drop_path: Drop rate of a whole branch, per image.
+        with_cp: Whether activations are computed again in backward.
+        norm_cfg: The norms.
+    """
+
+    def __init__(
+        self,
+        embed_dims: int,
+        shape: BlockShape,
+        attn: nn.Module,
+        mlp: nn.Module,
+        drop_path: float,
+        with_cp: bool,
+        norm_cfg: dict = dict(type='LN'),
+    ):
+        super().__init__()
+        self.shape = shape
+        self.with_cp = with_cp
+        self.norm1 = layer_norm(norm_cfg, embed_dims)
+        self.attn = attn
+        self.norm2 = layer_norm(norm_cfg, embed_dims)
+        self.mlp = mlp
+        self.drop_path = build_dropout(dict(type='DropPath', drop_prob=drop_path))
+        self.plugs = LayerPlugs()
+
+    @property
+    def sockets(self) -> tuple[str, ...]:
+        """The sockets that the block offers."""
+        return getattr(self.attn, 'sockets', BLOCK_SOCKETS)
+
+    @property
+    def ffn(self) -> nn.Module:
+        """The MLP, under the name that it has in other hosts."""
+        return self.mlp
+
+    def forward(
+        self, x_BND: Tensor, site: Site, carry: Carry, record: LayerRecord | None = None
+    ) -> tuple[Tensor, Carry]:
+        """Tokens ``(B, N, D)`` and carry, in and out."""
+        plugs = self.plugs.bind()
+        attn, carry = self.attn(self.norm1(x_BND), site, plugs, carry, record)
+        x_BND = x_BND + plugs.residual('msa', self.drop_path(attn), site, record)
+        mlp = self.drop_path(self.mlp(self.norm2(x_BND), plugs, site))
+        return x_BND + plugs.residual('mlp', mlp, site, record), carry
+
+
 class TransformerLayer(BaseModule):
     """One pre-norm block: attention, then MLP.
 
@@ -101,8 +154,8 @@ class TransformerLayer(BaseModule):
             the network's ``init_cfg``.
 
     Raises:
-        ValueError: If the width is no multiple of the heads, ``qk_scale`` is not positive, a drop rate is none,
-            ``ffn_type`` is unknown or has no such setting, or no branch is left.
+        ValueError: If the width is no multiple of the heads, ``ffn_type`` is unknown or has no such setting, or no
+            branch is left.
     """
 
     #: The sockets that the block offers.
@@ -137,8 +190,6 @@ class TransformerLayer(BaseModule):
         super().__init__(init_cfg)
         self.embed_dims = embed_dims
         self.with_cp = with_cp
-        for name, rate in dict(drop_rate=drop_rate, attn_drop_rate=attn_drop_rate).items():
-            check_number(name, rate, least=0.0, most=1.0)
         shape = BlockShape.stock(embed_dims, num_heads, feedforward_channels)
         shape = reshape(_with_branches(shape, with_attn, with_ffn))
         self.ln1 = self.attn = self.ln2 = self.ffn = None
@@ -150,8 +201,8 @@ class TransformerLayer(BaseModule):
                 drop_path_rate if attn_drop_path_rate is None else attn_drop_path_rate,
                 layer_scale_init_value,
                 qkv_bias=qkv_bias,
-                qk_scale=check_scale('qk_scale', qk_scale),
-                key_bias=check_flag('key_bias', key_bias),
+                qk_scale=qk_scale,
+                key_bias=key_bias,
                 relative=relative,
                 attn_drop=attn_drop_rate,
                 proj_drop=drop_rate,
@@ -164,7 +215,7 @@ class TransformerLayer(BaseModule):
                 shape.hidden_dims,
                 layer_scale_init_value,
                 drop_path_rate,
-                norm_cfg if check_flag('ffn_norm', ffn_norm) else None,
+                norm_cfg if ffn_norm else None,
                 num_fcs=num_fcs,
                 drop_rate=drop_rate,
                 act_cfg=act_cfg,
@@ -197,8 +248,7 @@ def _with_branches(shape: BlockShape, with_attn: bool, with_ffn: bool) -> BlockS
     Raises:
         ValueError: If it has none.
     """
-    branches = [check_flag('with_attn', with_attn), check_flag('with_ffn', with_ffn)]
-    if not any(branches):
+    if not (with_attn or with_ffn):
         raise ValueError('with_attn=False and with_ffn=False leave nothing of the block; set one of them to True')
     if not with_attn:
         shape = replace(shape, map_heads=0, value_heads=0, out_heads=0)

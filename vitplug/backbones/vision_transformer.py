@@ -8,34 +8,22 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import torch
-from mmengine.model.weight_init import trunc_normal_
 from torch import Tensor, nn
 
 from vitplug.attention import Carry, GlobalLayout, Layout, Site, WindowLayout, carrying
 from vitplug.checkpoints.formats.vit import MMSEG_VIT
-from vitplug.checkpoints.position_tables import INTERPOLATE_MODES, fit_stored_positions
+from vitplug.checkpoints.position_tables import INTERPOLATE_MODES
 from vitplug.compat import register_load_state_dict_pre_hook
-from vitplug.plugs import NETWORK_SOCKETS, PlugSet
-from vitplug.plugs.checks import check_choice
+from vitplug.plugs import PlugSet
 from vitplug.registry import MODELS
 
-from .base import freeze_module
-from .checks import checked
 from .columnar import ColumnarBackbone
 from .ffn import layer_norm
 from .patch_embed import build_patch_embed
 from .plug_configs import build_plugs
 from .relative import RelativeTable, check_relative
 from .rotary import Turn, build_rotary
-from .settings import (
-    choose_arch,
-    choose_frozen,
-    choose_indices,
-    choose_out_type,
-    choose_window,
-    named_archs,
-    rising_rates,
-)
+from .settings import choose_arch, choose_indices, named_archs, rising_rates
 from .stock import VIT, takes
 from .vision_layers import TransformerLayer
 
@@ -49,27 +37,15 @@ class VisionTransformer(ColumnarBackbone):
 
     Takes images of any size; the position table is resized to the token grid.
 
+    Takes the arguments of :class:`~vitplug.backbones.base.PluggedBackbone`, and these:
+
     Args:
-        arch: Name in :attr:`arch_zoo`, or a dict with ``embed_dims``, ``num_layers``, ``num_heads`` and
-            ``feedforward_channels``.
-        img_size: Image size ``(h, w)`` the position table is made for.
-        patch_size: Side of a patch in pixels.
-        in_channels: Channels of the images.
-        out_indices: Blocks whose output is returned; negative ones count from the end.
-        drop_rate: Drop rate after the position table, the attention projection and in the MLP.
-        drop_path_rate: Stochastic depth of the last block; grows linearly from 0.
         qkv_bias: Whether q, k and v have a bias.
-        norm_cfg: The norm layers.
         final_norm: Whether the last block's output is normalised.
         out_type: ``'cls_token'`` ``(B, D)``, ``'featmap'`` ``(B, D, h, w)``, ``'avg_featmap'`` ``(B, D)``,
             normalised once more, ``'raw'`` ``(B, N, D)``, or ``'featmap_and_cls_token'``, a pair.
         with_cls_token: Whether there is a class token.
-        frozen_stages: Blocks (and everything before them) to freeze; nothing for values below 1.
-        frozen: ``'host'`` freezes all but the plugs; None leaves it to ``frozen_stages``.
-        interpolate_mode: How the position table is resized, see
-            :func:`~vitplug.checkpoints.position_tables.resize_position_map`.
         layer_scale_init_value: Start of LayerScale; 0 leaves it out.
-        patch_cfg: More settings of mmcv's ``PatchEmbed``.
         layer_cfgs: More settings of the blocks (:class:`TransformerLayer`): one dict for all or a list with one for
             each. ``with_attn=False`` or ``with_ffn=False`` leaves a branch out.
         pre_norm: Whether the tokens are normalised before the first block.
@@ -88,12 +64,6 @@ class VisionTransformer(ColumnarBackbone):
             need it; None for global attention. Maps are padded to whole windows.
         global_blocks: Blocks that attend globally although there is a ``window_size``; negative indices
             count from the end.
-        plugs: A text such as ``'gab+residual(alpha=0.25)'``, or a list of texts, dicts and plugs.
-        with_cp: Whether activations are computed again in backward instead of being kept.
-        init_cfg: Weight initialisation.
-
-    Raises:
-        ValueError: Names the argument, its value and what is allowed.
     """
 
     arch_zoo = {
@@ -117,10 +87,10 @@ class VisionTransformer(ColumnarBackbone):
     }
 
     OUT_TYPES = (*ColumnarBackbone.OUT_TYPES, 'featmap_and_cls_token')
-    CHECKS = {'interpolate_mode': partial(check_choice, allowed=(*INTERPOLATE_MODES, 'geometric'))}
+    EMBEDDING = (*ColumnarBackbone.EMBEDDING, 'storage_tokens')
+    DRAWN = ('pos_embed', 'storage_tokens')
 
     @takes(VIT)
-    @checked
     def __init__(
         self,
         arch: str | Mapping = 'base',
@@ -156,40 +126,28 @@ class VisionTransformer(ColumnarBackbone):
         frozen: str | None = None,
     ):
         super().__init__(init_cfg, frozen=frozen)
-        self.arch_settings = choose_arch(arch, self.arch_zoo, set(_ARCH_KEYS))
+        self.arch_settings = choose_arch(arch, self.arch_zoo)
         self.embed_dims = self.arch_settings['embed_dims']
         self.num_layers = self.arch_settings['num_layers']
-        self.out_indices = choose_indices(out_indices, self.num_layers)
-        self.out_type = choose_out_type(out_type, self.OUT_TYPES, with_cls_token)
+        self.choose_outputs(self.num_layers, out_indices, frozen_stages, out_type, with_cls_token)
         storage_names = tuple(f'storage_token_{index}' for index in range(num_storage_tokens))
         self.num_storage_tokens = num_storage_tokens
         self.prefix_names = (self.PREFIX if with_cls_token else ()) + storage_names
-        self.window_size = choose_window(
-            window_size, with_cls_token, "'featmap', 'avg_featmap' or 'raw'", num_storage_tokens
-        )
-        if self.window_size is not None:
-            self.network_sockets = tuple(socket for socket in NETWORK_SOCKETS if socket != 'prefix')
+        self.choose_window(window_size)
         check_relative(use_rel_pos_bias, interpolate_mode, use_abs_pos_embed, window_size, num_storage_tokens)
         self.global_blocks = frozenset(choose_indices(global_blocks, self.num_layers, 'global_blocks'))
-        self.interpolate_mode = interpolate_mode
         self.final_norm = final_norm
-        self.frozen_stages = choose_frozen(frozen_stages, self.frozen, self.num_layers)
 
         patch_settings = dict(in_channels=in_channels, embed_dims=self.embed_dims, kernel_size=patch_size)
         # A bias before a norm would be of no use (CLIP has both left out).
         patch_settings |= dict(stride=patch_size, bias=not pre_norm)
         self.patch_embed = build_patch_embed(img_size, patch_settings | patch_cfg, stem)
-        self.patch_resolution = self.patch_embed.init_out_size
-        num_tokens = self.num_placed_tokens + self.patch_resolution[0] * self.patch_resolution[1]
-        self.add_prefix_tokens()
+        register_load_state_dict_pre_hook(self, _fit_mmseg)
+        self.add_positions(use_abs_pos_embed, interpolate_mode, drop_rate, (*INTERPOLATE_MODES, 'geometric'))
         self.storage_tokens = None
         if num_storage_tokens:
             self.storage_tokens = nn.Parameter(torch.zeros(1, num_storage_tokens, self.embed_dims))
         self.rotary = build_rotary(rotary, self.embed_dims // self.arch_settings['num_heads'])
-        self.pos_embed = nn.Parameter(torch.zeros(1, num_tokens, self.embed_dims)) if use_abs_pos_embed else None
-        register_load_state_dict_pre_hook(self, _fit_mmseg)
-        register_load_state_dict_pre_hook(self, fit_stored_positions)
-        self.drop_after_pos = nn.Dropout(drop_rate)
 
         plug_set = PlugSet(build_plugs(plugs), self.num_layers)
         self.layers = self.build_layers(
@@ -214,7 +172,6 @@ class VisionTransformer(ColumnarBackbone):
         if out_type == 'avg_featmap':
             self.ln2 = layer_norm(norm_cfg, self.embed_dims)
         self.attach(plug_set)
-        self.freeze()
 
     def _layer_settings(self) -> dict:
         return {key: self.arch_settings[key] for key in ('embed_dims', 'num_heads', 'feedforward_channels')}
@@ -227,13 +184,6 @@ class VisionTransformer(ColumnarBackbone):
         if self.window_size is None or index in self.global_blocks:
             return GlobalLayout(*hw, self.num_prefix)
         return WindowLayout(*hw, self.window_size)
-
-    def init_weights(self):
-        super().init_weights()
-        if self.pos_embed is not None and not self.is_pretrained:
-            trunc_normal_(self.pos_embed, std=0.02)
-        if self.storage_tokens is not None and not self.is_pretrained:
-            trunc_normal_(self.storage_tokens, std=0.02)
 
     def embed(self, images: Tensor, mix: Callable[[Tensor], Tensor] | None = None) -> tuple[Tensor, tuple[int, int]]:
         x_BND, hw = super().embed(images, mix)
@@ -249,9 +199,9 @@ class VisionTransformer(ColumnarBackbone):
                 carry = carrying(carry, key, self.rotary(site.layout, x_BND.dtype))
         return carry
 
-    def normalise(self, x_BND: Tensor, hw: tuple[int, int]) -> Tensor:
+    def normalise_last(self, x_BND: Tensor, hw: tuple[int, int]) -> Tensor:
         if self.prefix_norm is None:
-            return super().normalise(x_BND, hw)
+            return super().normalise_last(x_BND, hw)
         prefix = x_BND.shape[1] - hw[0] * hw[1]
         return torch.cat((self.prefix_norm(x_BND[:, :prefix]), self.ln1(x_BND[:, prefix:])), dim=1)
 
@@ -259,19 +209,11 @@ class VisionTransformer(ColumnarBackbone):
         out = super().format_output(section, x_BND, hw)
         return self.ln2(out) if self.out_type == 'avg_featmap' else out
 
-    def freeze(self) -> None:
-        super().freeze()
-        if self.frozen_stages < 1:
-            return
-        freeze_module(self.pre_norm)
-        if self.storage_tokens is not None:
-            self.storage_tokens.requires_grad_(False)
-        for module in (self.prefix_norm, self.rotary) if self.frozen_stages == self.num_layers else ():
-            if module is not None:  # a rotary module moves its coordinates at random in training
-                freeze_module(module)
-
-    def depth_of(self, name: str) -> int | None:
-        return 0 if name == 'storage_tokens' else super().depth_of(name)
+    def frozen_with(self, stage: int) -> Sequence[nn.Module | None]:
+        last = stage == self.num_layers - 1
+        # A rotary module moves its coordinates at random in training.
+        after = [*super().frozen_with(stage), self.prefix_norm, self.rotary] if last else []
+        return [*after, self.pre_norm] if stage == 0 else after
 
 
 @MODELS.register_module()
@@ -287,18 +229,14 @@ class DistilledVisionTransformer(VisionTransformer):
     """
 
     PREFIX = ('cls_token', 'dist_token')
+    DRAWN = (*VisionTransformer.DRAWN, 'dist_token')
 
     def __init__(self, arch: str | Mapping = 'deit-base', **settings):
         if not settings.get('with_cls_token', True):
             raise ValueError('with_cls_token=False: the distilled DeiT has both tokens; choose VisionTransformer')
         super().__init__(arch, **settings)
 
-    def init_weights(self):
-        super().init_weights()
-        if not self.is_pretrained:
-            trunc_normal_(self.dist_token, std=0.02)
-
-    def _format_prefix(self, x_BND: Tensor) -> tuple[Tensor, Tensor]:
+    def class_token(self, x_BND: Tensor) -> tuple[Tensor, Tensor]:
         return x_BND[:, 0], x_BND[:, 1]
 
 
