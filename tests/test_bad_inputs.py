@@ -49,7 +49,7 @@ ROWS = {
         options('optim_wrapper.optimizer.type=Adamw'), r"type = 'Adamw': unknown; did you mean 'Adam"
     ),
     'argument of a host': Row(
-        'get_flops.py tiny.py --cfg-options model.backbone.patch_size=0', r'patch size 0.*expected positive integers'
+        'get_flops.py tiny.py --cfg-options model.backbone.patch_size=0', 'patch_size=0: expected a positive integer'
     ),
     'unknown plug': Row('get_flops.py tiny.py --plugs Nothing', r"type='Nothing' is no plug; choose from .*'Refiner'"),
     'argument of a plug': Row(

@@ -1,6 +1,6 @@
 """Settings, images and checkpoints that hosts refuse: the argument, its value and what is allowed, one line a check.
 
-That any wrong value is named with its argument is drawn in `test_fuzz.py`.
+Types and ranges of single arguments are left to Python, torch and mmcv.
 """
 
 import pytest
@@ -24,28 +24,24 @@ CHECKS = [
     (vit, dict(frozen='host', frozen_stages=1), "frozen_stages=1 beside frozen='host': .*keep one"),
     (swin_v2, dict(frozen_stages=2), r'frozen_stages=2: expected an integer from -1 \(none\) to 1'),
     (mixer, dict(img_size='224'), "img_size='224'.* positive integer"),
-    (vit, dict(layer_cfgs=[dict()]), 'layer_cfgs has 1 entries: expected one dict, or a list of 4'),
-    (swin, dict(stage_cfgs=dict(foo=1)), r"stage_cfgs=\{'foo': 1\} makes no stage: .*'foo'"),
-    (swin_v2, dict(window_size=[4]), r'window_size=\[4\]: expected one integer, or a list of 2, one for each stage'),
+    (vit, dict(layer_cfgs=[dict()]), 'layer_cfgs has 1 entries: expected one for all, or a list of 4'),
+    (swin_v2, dict(window_size=[4]), 'window_size has 1 entries: expected one for all, or a list of 2'),
     # of one
     (vit, dict(layer_cfgs=dict(ffn_type='swiglu', num_fcs=3)), "num_fcs=3: ffn_type='swiglu' has no such setting"),
     (vit, dict(layer_cfgs=dict(with_attn=False, with_ffn=False)), 'with_attn=False and with_ffn=False leave nothing'),
     (vit, dict(img_size=(6, 40), patch_cfg=dict(padding=0)), r'image size \(6, 40\) is smaller than the patch size'),
-    (vit, dict(window_size=7), 'window_size=7: a class token lies in no window; set with_cls_token=False'),
+    (vit, dict(window_size=7), 'window_size=7: .*cls_token.* lie in no window; set with_cls_token=False'),
     (vit, dict(stem='conv', patch_size=7), "stem='conv' halves the image"),
     (vit, dict(rotary='axial'), r"rotary: mode='axial': expected one of \['dinov3', 'eva02'\]"),
     (vit, dict(rotary='dinov3', arch={**VIT_ARCH, 'num_heads': 4}), 'rotary: heads are 6 wide: expected a multiple of'),
-    (vit, dict(with_cls_token=False, num_storage_tokens=1, window_size=3), 'storage tokens lie in no window'),
+    (vit, dict(with_cls_token=False, num_storage_tokens=1, window_size=3), 'storage_token_0.* lie in no window'),
     (swin, dict(stage_cfgs=dict(block_cfgs=dict(attn_cfgs=dict(shift_size=4)))), 'shift_size=4: expected 0 to 3, less'),
-    (lvt, dict(atrous_rates=[0]), r'atrous_rates=\[0\]: expected a list of positive integers'),
     (mvit, dict(arch=MVIT_ARCH | dict(downscale_indices=[3, 1])), r'downscale_indices=\[3, 1\]: expected ascending'),
-    (mvit, dict(pool_kernel=(2, 3)), r'pool_kernel=\(2, 3\): expected two odd positive integers'),
     (
         mvit,
         dict(window_size=6),
         'window_size=6: block 0 pools its windows of 6 tokens by 4, which leaves no',
     ),
-    (t2t, dict(t2t_cfg=dict(performer=True)), r"t2t_cfg=\{'performer': True\} makes no token stage"),
     # mmdet's and mmseg's arguments
     (SwinTransformer, dict(STOCK_SWIN, frozen_stages=0), 'frozen_stages=0: .* set 1 for the embedding and the first'),
     (SwinTransformer, dict(STOCK_SWIN, strides=(4, 2, 2)), r'strides=\(4, 2, 2\)'),
@@ -60,14 +56,23 @@ def test_settings(host, settings, message):
         host(**settings)
 
 
-@pytest.mark.parametrize(('host', 'takes'), [(mvit, "'arch', 'img_size'"), (lvt, 'recursions'), (t2t, 't2t_cfg')])
-def test_unknown_arguments(host, takes):
-    with pytest.raises(TypeError, match=rf"\w+ has no argument \['depths'\]; it takes .*{takes}"):
-        host(depths=[1])
+@pytest.mark.parametrize(
+    ('host', 'settings'),
+    [
+        (vit, dict(foo=1)),
+        (lvt, dict(foo=1)),
+        (vit, dict(layer_cfgs=dict(foo=1))),
+        (swin, dict(stage_cfgs=dict(foo=1))),
+        (t2t, dict(t2t_cfg=dict(foo=1))),
+    ],
+)
+def test_unknown_arguments(host, settings):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'foo'"):
+        host(**settings)
 
 
 def test_arguments_of_two_libraries():
-    with pytest.raises(TypeError, match=r"\['embed_dims'\] are .* of mmdet and mmseg, \['arch'\] of mmpretrain"):
+    with pytest.raises(TypeError, match=r"\['embed_dims'\] are .* of mmdet and mmseg; .* no argument \['arch'\]"):
         SwinTransformer(embed_dims=12, arch='tiny')
 
 
