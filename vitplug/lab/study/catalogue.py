@@ -17,11 +17,13 @@ from .measures.grad_cam import GRAD_CAM
 from .measures.learned import LEARNED
 from .measures.neighbours import NEIGHBOURS
 from .measures.pictures import PICTURES
+from .measures.relevance import RELEVANCE
 from .measures.scores import SCORES, SCORES_OF
+from .measures.sinks import SINKS
 from .measures.tokens import TOKENS
 from .store import digest
 
-GROUPS = SCORES, ATTENTION, TOKENS, CKA, FIELDS, GRAD_CAM, LEARNED, NEIGHBOURS, PICTURES
+GROUPS = SCORES, ATTENTION, SINKS, TOKENS, CKA, FIELDS, GRAD_CAM, RELEVANCE, LEARNED, NEIGHBOURS, PICTURES
 MEASURES: Mapping[str, Measure] = {measure.name: measure for group in GROUPS for measure in group}
 SCORE, ALL = 'score', 'all'
 

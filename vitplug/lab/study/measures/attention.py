@@ -212,10 +212,10 @@ def of_heads(
         return {form.format(value): f(tensor, place)[0].float().cpu().numpy() for value, f in functions.items()}
 
     wants = ('probs', 'maps') if refined else ('probs',)
-    return Measure(name, definition, unit, source, _per_head, wants, reduce, axes=('layer', 'head'), **more)
+    return Measure(name, definition, unit, source, per_head, wants, reduce, axes=('layer', 'head'), **more)
 
 
-def _per_head(seen: Seen) -> Arrays:
+def per_head(seen: Seen) -> Arrays:
     """Arrays ``(blocks, heads)`` of each value, and the mean of the heads ``(blocks,)``; only values of some block.
 
     Heads are averaged image by image, so that the mean has an interval of its own.
@@ -284,15 +284,26 @@ OF_HEADS = (
 # --- rollout ---
 
 
-def _mean_map(run: Run, kind: str, tensor: Tensor, place: Place) -> Tensor:
+def mean_map(run: Run, kind: str, tensor: Tensor, place: Place) -> Tensor:
     return dense_maps(tensor.mean(2, keepdim=True), place)[:, 0]
+
+
+def rollout_heat(seen: Seen) -> Tensor:
+    """The rollout over the image ``(H, W)``; a ValueError if a block has no maps, or they lie on several grids."""
+    place, maps = seen.place(0), seen.found.get('probs', {})
+    if missing := sorted(set(range(seen.run.blocks)) - set(maps)):
+        raise ValueError(f'blocks {missing} have no maps of their own')
+    rolled_NN = attention_rollout([maps[layer] for layer in sorted(maps)])[0]
+    prefix = rolled_NN.shape[-1] - place.layout.hw[0] * place.layout.hw[1]
+    row_N = rolled_NN[0] if seen.run.has_class_token else rolled_NN[prefix:].mean(0)
+    return place.pixels.to_image(row_N[prefix:].unflatten(0, place.layout.hw), seen.size)
 
 
 @measure(
     'probability',
     'BViT, Fig. 7; Abnar and Zuidema 2020, Eq. 1',
     'probs',
-    reduce=_mean_map,
+    reduce=mean_map,
     estimate=nothing,
     most=FEW,
     draw='heat',
@@ -300,17 +311,10 @@ def _mean_map(run: Run, kind: str, tensor: Tensor, place: Place) -> Tensor:
 def rollout(seen: Seen) -> Arrays:
     """Product over all blocks of the maps, averaged over heads, half identity and normalised by row: attention of the
     class token to the patches, or of all tokens where there is none."""
-    place, maps = seen.place(0), seen.found.get('probs', {})
     try:
-        if missing := sorted(set(range(seen.run.blocks)) - set(maps)):
-            raise ValueError(f'blocks {missing} have no maps of their own')
-        rolled_NN = attention_rollout([maps[layer] for layer in sorted(maps)])[0]
+        return {'picture': seen.picture, '': rollout_heat(seen).float().cpu().numpy()}
     except ValueError as error:  # the picture says so
         return {'picture': seen.picture, 'target': np.array(str(error))}
-    prefix = rolled_NN.shape[-1] - place.layout.hw[0] * place.layout.hw[1]
-    row_N = rolled_NN[0] if seen.run.has_class_token else rolled_NN[prefix:].mean(0)
-    heat = place.pixels.to_image(row_N[prefix:].unflatten(0, place.layout.hw), seen.size)
-    return {'picture': seen.picture, '': heat.float().cpu().numpy()}
 
 
 ATTENTION = (*OF_HEADS, rollout)

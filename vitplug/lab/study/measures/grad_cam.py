@@ -130,7 +130,7 @@ def grad_cams(
     return maps
 
 
-def _no_target(run: Run) -> str:
+def no_target(run: Run) -> str:
     own = isinstance(getattr(run.model, 'backbone', None), PluggedModel)
     return '' if own else 'its backbone is not one of vitplug'
 
@@ -140,7 +140,7 @@ def _no_target(run: Run) -> str:
     'ReViT, Fig. 1 and 8; Selvaraju et al. 2017',
     estimate=nothing,
     most=FEW,
-    why_not=_no_target,
+    why_not=no_target,
     draw='heat',
 )
 def grad_cam(seen: Seen) -> Arrays:

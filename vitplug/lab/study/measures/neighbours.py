@@ -40,7 +40,7 @@ def _image(seen: Seen) -> Arrays:
 def _patches(seen: Seen) -> Arrays:
     """Some patch features ``(t, D)``, and the shares of the classes in each of them ``(t, C)``."""
     features_Dhw = map_of(feature_map(seen.run), seen.inputs)[0]
-    shares_TC = patch_shares(_label_map(seen), seen.size, tuple(features_Dhw.shape[1:]), seen.run)
+    shares_TC = patch_shares(label_map(seen), seen.size, tuple(features_Dhw.shape[1:]), seen.run)
     known = np.flatnonzero(shares_TC.sum(1) > 0)  # patches that are all void teach nothing
     if len(known) > PATCHES:
         known = np.sort(np.random.default_rng(seen.index).choice(known, PATCHES, replace=False))
@@ -50,7 +50,7 @@ def _patches(seen: Seen) -> Arrays:
     }
 
 
-def _label_map(seen: Seen) -> Tensor:
+def label_map(seen: Seen) -> Tensor:
     """The label map, of the size of the padded input: padding is void."""
     label = seen.batch['data_samples'][0].gt_sem_seg.data[0]
     height, width = seen.batch['inputs'][0].shape[-2:]
