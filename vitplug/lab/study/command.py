@@ -86,10 +86,7 @@ class _List(argparse.Action):
 
     def __call__(self, parser, namespace, values, option_string=None):
         measures = [(m.name, m.unit, m.source, m.definition) for m in MEASURES.values()]
-        words = [
-            (name, (inspect.getdoc(function) or 'The images as they are.').partition('\n')[0])
-            for name, function in CONDITIONS.items()
-        ]
+        words = [(name, inspect.getdoc(function).partition('\n')[0]) for name, function in CONDITIONS.items()]
         papers = [(name, paper.title, ' '.join((*paper.measures, *paper.conditions))) for name, paper in PAPERS.items()]
         for headings, rows in (
             (('measure', 'unit', 'source', 'definition'), measures),

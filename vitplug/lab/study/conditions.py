@@ -69,6 +69,11 @@ class Condition:
 CLEAN = Condition('clean')
 
 
+def clean() -> Condition:
+    """The images as they are."""
+    return CLEAN
+
+
 # --- pixels ---
 
 
@@ -343,14 +348,14 @@ def imagenet_a(*folder: str) -> list[Condition]:
     classes = [int(index) for index in _timm_file('imagenet_a_indices.txt').split()]
     root = _folder(folder, _timm_file('imagenet_a_synsets.txt').split(), 'imagenet-a')
 
-    def clean(run: Run) -> Run:
+    def same(run: Run) -> Run:
         return _imagenet(run, 'imagenet-a').changed(truth=Truth(among=classes))
 
     def other(run: Run) -> Run:
-        return clean(run).changed(source=_class_folders(root), truth=Truth(class_of=classes, among=classes))
+        return same(run).changed(source=_class_folders(root), truth=Truth(class_of=classes, among=classes))
 
     name = 'clean, the 200 classes of ImageNet-A'
-    return [Condition(name, clean, own_images=True), Condition('ImageNet-A', other, own_images=True)]
+    return [Condition(name, same, own_images=True), Condition('ImageNet-A', other, own_images=True)]
 
 
 def imagenet_v2(*folder: str) -> Condition:
@@ -412,20 +417,7 @@ def _folder(parts: Sequence[str], expected: Sequence[str], name: str) -> Path:
     return folder
 
 
+FUNCTIONS = (clean, shift, shrink, occlude, noise, shot, blur, corruption, field, fgsm, reset, edit)
 CONDITIONS: Mapping[str, Callable[..., Condition | list[Condition]]] = {
-    'clean': lambda: CLEAN,
-    'shift': shift,
-    'shrink': shrink,
-    'occlude': occlude,
-    'noise': noise,
-    'shot': shot,
-    'blur': blur,
-    'corruption': corruption,
-    'field': field,
-    'fgsm': fgsm,
-    'reset': reset,
-    'edit': edit,
-    'imagenet-a': imagenet_a,
-    'imagenet-v2': imagenet_v2,
-    'real': real,
+    function.__name__.replace('_', '-'): function for function in (*FUNCTIONS, imagenet_a, imagenet_v2, real)
 }
