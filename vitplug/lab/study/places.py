@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vitplug.attention import Layout, Site
 from vitplug.hosting import PixelGrid, PluggedModel
-from vitplug.hosting.pixels import check_fit, check_image_size, check_name
+from vitplug.hosting.maps import check_fit, check_image_size, check_name
 
 
 @dataclass(frozen=True)
