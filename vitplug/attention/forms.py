@@ -60,7 +60,11 @@ def of_all(added: Tensor, a: Attention) -> Tensor:
     """What is added to the scores, ``(G or 1, H or 1, Nq or 1, Nk)``; windows may have masks of their own."""
     if added.ndim == 3:
         return added.unsqueeze(0)
-    return added.expand(a.q.shape[0] // a.windows, a.windows, *added.shape[-3:]).flatten(0, 1)
+    num_images, num_keys = a.q.shape[0] // a.windows, added.shape[-1]
+    added = added.expand(num_images, a.windows, *added.shape[-3:])
+    if num_images > 1:  # copied image by image, with rows that stay whole words
+        added = F.pad(added, (0, -num_keys % BIAS_STEP))
+    return added.flatten(0, 1)[..., :num_keys]
 
 
 def call(q: Tensor, k: Tensor, v: Tensor, added: Tensor | None, dropout_p: float, scale: float) -> Tensor:
