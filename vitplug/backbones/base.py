@@ -1,7 +1,7 @@
 """What all hosts share: a model with plugs as mmengine builds, initialises, freezes and decays it."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 
 import torch
@@ -14,7 +14,7 @@ from vitplug.checkpoints.position_tables import INTERPOLATE_MODES, fit_stored_po
 from vitplug.checkpoints.pretrained import loads_checkpoint
 from vitplug.checkpoints.through_mmengine import read_files_of_others
 from vitplug.compat import register_load_state_dict_pre_hook
-from vitplug.hosting import PixelGrid, PluggedModel
+from vitplug.hosting import PixelGrid, PluggedModel, Section
 from vitplug.plugs import NETWORK_SOCKETS, PlugSet
 from vitplug.plugs.checks import check_choice
 from vitplug.plugs.plug_set import is_plug
@@ -73,8 +73,9 @@ class PluggedBackbone(PluggedModel, BaseModule):
     #: How it is resized.
     interpolate_mode: str
     drop_after_pos: nn.Module
-    #: Width of the tokens of the first block.
+    #: Width of the tokens of the first block, and of those of every stage.
     embed_dims: int
+    num_features: Sequence[int]
     frozen_stages = -1
     out_type = 'featmap'
     #: Tensors of files that it does not read, as the library whose arguments it was built with does not.
@@ -164,6 +165,11 @@ class PluggedBackbone(PluggedModel, BaseModule):
             setattr(self, name, nn.Parameter(torch.zeros(1, 1, self.embed_dims)))
 
     # --- forward ---
+
+    def sections_of(self, blocks: Iterable[Sequence[nn.Module]], merges: Sequence[nn.Module]) -> list[Section]:
+        """The sections of a host with stages: the blocks of every stage, and the mergings between them."""
+        stages = enumerate(zip(blocks, self.num_features, (*merges, None), strict=True))
+        return [Section(list(blocks), dims, stage, merge) for stage, (blocks, dims, merge) in stages]
 
     def embed(self, images: Tensor, mix: Callable[[Tensor], Tensor] | None = None) -> tuple[Tensor, tuple[int, int]]:
         """Images to tokens ``(B, N, D)`` and their grid ``(h, w)``.
@@ -288,16 +294,13 @@ class PluggedBackbone(PluggedModel, BaseModule):
                 depths[names[section.merge]] = depth
         return depths
 
-    @property
-    def is_pretrained(self) -> bool:
-        """Whether ``init_cfg`` loads a checkpoint, which no random start may overwrite."""
-        return loads_checkpoint(self.init_cfg)
-
     def init_weights(self) -> None:
         """Initialises the weights. Scripts do not show mmengine's line for each parameter."""
         hide_parameter_lists(MMLogger.get_current_instance())
         super().init_weights()
-        for table in (getattr(self, name, None) for name in self.DRAWN if not self.is_pretrained):
+        if loads_checkpoint(self.init_cfg):
+            return  # which no random start may overwrite
+        for table in (getattr(self, name, None) for name in self.DRAWN):
             if table is not None:
                 trunc_normal_(table, std=0.02)
 

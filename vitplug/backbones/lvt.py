@@ -228,11 +228,7 @@ class LVT(PluggedBackbone):
 
     def sections(self) -> list[Section]:
         stages = self.stages
-        merges = [*(stage.embed for stage in stages[1:]), None]
-        return [
-            Section(stage.blocks, dims, number, merge)
-            for number, (stage, dims, merge) in enumerate(zip(stages, self.embed_dims, merges, strict=True))
-        ]
+        return self.sections_of((stage.blocks for stage in stages), [stage.embed for stage in stages[1:]])
 
     def strides(self, index: int) -> tuple[int, int]:
         return 1, self._key_strides[index]

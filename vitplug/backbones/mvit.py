@@ -31,7 +31,7 @@ from .base import PluggedBackbone
 from .ffn import layer_norm
 from .patch_embed import build_patch_embed
 from .plug_configs import build_plugs
-from .settings import choose_arch, choose_indices, rising_rates
+from .settings import choose_arch, choose_indices, named_archs, rising_rates
 
 # Rows and columns of tokens that become one in the first block of a stage.
 DOWNSCALE = 2
@@ -266,10 +266,7 @@ class MultiScaleBlock(BaseModule):
 
 
 _ARCH_KEYS = ('embed_dims', 'num_layers', 'num_heads', 'downscale_indices')
-
-
-def _arch(*values) -> dict:
-    return dict(zip(_ARCH_KEYS, values, strict=True))
+_archs = partial(named_archs, _ARCH_KEYS)
 
 
 @MODELS.register_module()
@@ -307,10 +304,10 @@ class MViT(PluggedBackbone):
     """
 
     arch_zoo = {
-        'tiny': _arch(96, 10, 1, [1, 3, 8]),
-        'small': _arch(96, 16, 1, [1, 3, 14]),
-        'base': _arch(96, 24, 1, [2, 5, 21]),
-        'large': _arch(144, 48, 2, [2, 8, 44]),
+        **_archs('tiny', 96, 10, 1, [1, 3, 8]),
+        **_archs('small', 96, 16, 1, [1, 3, 14]),
+        **_archs('base', 96, 24, 1, [2, 5, 21]),
+        **_archs('large', 144, 48, 2, [2, 8, 44]),
     }
     OUT_TYPES = ('featmap', 'cls_token')
     DRAWN = ('pos_embed', 'cls_token')

@@ -242,13 +242,8 @@ class PoolingVisionTransformer(PluggedBackbone):
         return stages
 
     def sections(self) -> list[Section]:
-        poolings = [stage.pool for stage in self.transformers]
-        return [
-            Section(list(stage.blocks), dims, number, pool)
-            for number, (stage, dims, pool) in enumerate(
-                zip(self.transformers, self.num_features, (*poolings[1:], None), strict=True)
-            )
-        ]
+        stages = self.transformers
+        return self.sections_of((stage.blocks for stage in stages), [stage.pool for stage in stages[1:]])
 
     def embed(self, images: Tensor) -> tuple[Tensor, tuple[int, int]]:
         """Images to tokens ``(B, N, D)``, the class token first, and their grid ``(h, w)``."""

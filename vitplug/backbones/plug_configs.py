@@ -12,11 +12,6 @@ def build_plugs(plugs: str | Sequence) -> list[Plug]:
     return hosting.build_plugs(plugs, _registered, lambda: PLUGS.module_dict)
 
 
-def plugs_text(plugs: str | Sequence) -> str:
-    """The text of plugs as :func:`vitplug.hosting.plugs_text` gives it, of any that are registered."""
-    return hosting.plugs_text(plugs, build_plugs)
-
-
 def _registered(name: str) -> type | None:
     try:
         # mmengine resolves dotted paths such as 'os.system' as well; only subclasses of Plug are taken.

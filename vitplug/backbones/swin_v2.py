@@ -309,11 +309,8 @@ class SwinTransformerV2(SwinBackbone):
         self._build_stages(plugs, drop_path_rate, settings, stage_cfgs, norm_cfg)
 
     def sections(self) -> list[Section]:
-        merges = [stage.downsample for stage in self.stages[1:]] + [None]
-        return [
-            Section(list(stage.blocks), stage.embed_dims, number, merge)
-            for number, (stage, merge) in enumerate(zip(self.stages, merges, strict=True))
-        ]
+        stages = self.stages
+        return self.sections_of((stage.blocks for stage in stages), [stage.downsample for stage in stages[1:]])
 
 
 # Rows of each parameter that belong to one head: as wide as a head, or one.

@@ -155,7 +155,7 @@ class VisionTransformer(ColumnarBackbone):
             plug_set,
             rising_rates(drop_path_rate, self.num_layers),
             layer_cfgs,
-            **self._layer_settings(),
+            **{key: self.arch_settings[key] for key in ('embed_dims', 'num_heads', 'feedforward_channels')},
             relative=partial(RelativeTable, self.patch_resolution, interpolate_mode, with_cls_token)
             if use_rel_pos_bias
             else None,
@@ -172,9 +172,6 @@ class VisionTransformer(ColumnarBackbone):
         if out_type == 'avg_featmap':
             self.ln2 = layer_norm(norm_cfg, self.embed_dims)
         self.attach(plug_set)
-
-    def _layer_settings(self) -> dict:
-        return {key: self.arch_settings[key] for key in ('embed_dims', 'num_heads', 'feedforward_channels')}
 
     @property
     def num_placed_tokens(self) -> int:
