@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from math import prod
 
 import torch
@@ -22,7 +23,8 @@ from vitplug.plugs.plug_set import is_plug
 from .init_log import hide_parameter_lists
 from .optimizers import spare_plugs
 from .patch_embed import Patches, to_map
-from .settings import choose_indices
+from .plug_configs import build_plugs
+from .settings import choose_indices, rising_rates
 
 #: Sockets of a network that has no place for further tokens.
 WITHOUT_PREFIX = tuple(socket for socket in NETWORK_SOCKETS if socket != 'prefix')
@@ -120,6 +122,14 @@ class PluggedBackbone(PluggedModel, BaseModule):
                 'of them'
             )
         self.frozen_stages = frozen_stages
+
+    def plan_blocks(self, plugs: str | Sequence, count: int, drop_path_rate: float) -> tuple[PlugSet, list[dict]]:
+        """The plugs, and of every block ``drop_path`` and ``reshape``, the plugs' changes of its shape."""
+        plug_set = PlugSet(build_plugs(plugs), count)
+        return plug_set, [
+            dict(drop_path=rate, reshape=partial(plug_set.shape_block, index=index))
+            for index, rate in enumerate(rising_rates(drop_path_rate, count))
+        ]
 
     def choose_window(self, window_size: int | None) -> None:
         """Notes the side of the windows in tokens; None for global attention.

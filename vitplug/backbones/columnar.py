@@ -1,7 +1,6 @@
 """Blocks of one width on one grid of tokens: what ViT, T2T-ViT and MLP-Mixer share."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 from mmengine.model import ModuleList
 from torch import Tensor, nn
@@ -31,26 +30,26 @@ class ColumnarBackbone(PluggedBackbone):
     def build_layers(
         self,
         layer: Callable[..., nn.Module],
-        plug_set: PlugSet,
-        drop_path_rates: Sequence[float],
+        plugs: str | Sequence,
+        last_rate: float,
         layer_cfgs: Mapping | Sequence[Mapping],
         **defaults,
-    ) -> ModuleList:
-        """The blocks, shaped by the plugs.
+    ) -> tuple[PlugSet, ModuleList]:
+        """The plugs, and the blocks, shaped by them.
 
         Args:
             layer: Builds a block from its settings.
-            plug_set: The plugs.
-            drop_path_rates: Stochastic depth of each block.
+            plugs: The plugs.
+            last_rate: Stochastic depth of the last block; grows linearly from 0.
             layer_cfgs: Settings of the blocks: one dict for all or a list with one for each.
             defaults: Settings that ``layer_cfgs`` may replace.
         """
+        plug_set, of_blocks = self.plan_blocks(plugs, self.num_layers, last_rate)
         layers = ModuleList()
-        for index, layer_cfg in enumerate(per_item(layer_cfgs, self.num_layers, 'layer_cfgs')):
-            settings = {**defaults, 'drop_path_rate': drop_path_rates[index], **layer_cfg}
-            settings |= dict(reshape=partial(plug_set.shape_block, index=index))
-            layers.append(layer(**settings))
-        return layers
+        for each, layer_cfg in zip(of_blocks, per_item(layer_cfgs, self.num_layers, 'layer_cfgs'), strict=True):
+            settings = {'drop_path_rate': each['drop_path'], **defaults, **layer_cfg}
+            layers.append(layer(**settings, reshape=each['reshape']))
+        return plug_set, layers
 
     def sections(self) -> list[Section]:
         return [Section([layer], self.embed_dims) for layer in getattr(self, self.STAGES)]

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from vitplug.compat import replace
 from vitplug.hosting import Mlp, PixelGrid, Section
-from vitplug.plugs import BlockShape, PlugSet
+from vitplug.plugs import BlockShape
 from vitplug.plugs.checks import check_integer
 from vitplug.registry import MODELS
 
@@ -23,8 +23,7 @@ from .base import WITHOUT_PREFIX, PluggedBackbone
 from .ffn import layer_norm
 from .lvt_layers import ClassBlock, ConvMlp, ConvolutionalAttention, PatchEmbed, RecursiveAttention
 from .patch_embed import size_of, to_map, to_tokens
-from .plug_configs import build_plugs
-from .settings import choose_arch, rising_rates
+from .settings import choose_arch
 from .vision_layers import PreNormBlock
 
 Reshape = Callable[[BlockShape], BlockShape]
@@ -164,11 +163,7 @@ class LVT(PluggedBackbone):
 
         shared = dict(with_cp=with_cp, drop=drop_rate, attn_drop=attn_drop_rate)
         recursive = dict(rates=atrous_rates, recursions=check_integer('recursions', recursions, least=1))
-        plug_set = PlugSet(build_plugs(plugs), sum(self.depths))
-        of_blocks = [
-            dict(shared, drop_path=rate, reshape=partial(plug_set.shape_block, index=index))
-            for index, rate in enumerate(rising_rates(drop_path_rate, sum(self.depths)))
-        ]
+        plug_set, of_blocks = self.plan_blocks(plugs, sum(self.depths), drop_path_rate)
         entering = [in_channels, *self.embed_dims]
         for stage, depth in enumerate(self.depths):
             dims, num_heads, mlp_ratio, sr_ratio = (
@@ -179,7 +174,7 @@ class LVT(PluggedBackbone):
             first = sum(self.depths[:stage])
             # In the order of the modules, which draws their first values in that of the names.
             patch_embed = PatchEmbed(entering[stage], dims, **patches)
-            blocks = [kind(dims, num_heads, mlp_ratio, **each) for each in of_blocks[first : first + depth]]
+            blocks = [kind(dims, num_heads, mlp_ratio, **shared, **each) for each in of_blocks[first : first + depth]]
             # By its number, so that a classifier's names are the authors'.
             self.add_module(str(stage), LVTStage([patch_embed, ModuleList(blocks)]))
         self.patch_resolution = self.patch_embed.pixels(size_of(img_size)).hw

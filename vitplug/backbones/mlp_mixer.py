@@ -13,7 +13,7 @@ from mmengine.utils import to_2tuple
 from torch import Tensor, nn
 
 from vitplug.attention import Carry, LayerRecord, Site
-from vitplug.plugs import BlockShape, LayerPlugs, PlugSet
+from vitplug.plugs import BlockShape, LayerPlugs
 from vitplug.plugs.sockets import BRANCHES, STREAM_SOCKETS
 from vitplug.registry import MODELS
 
@@ -21,7 +21,6 @@ from .base import WITHOUT_PREFIX
 from .columnar import ColumnarBackbone
 from .ffn import PluggedFFN, layer_norm, start_mlp
 from .patch_embed import build_patch_embed
-from .plug_configs import build_plugs
 from .settings import choose_arch, named_archs
 
 
@@ -145,12 +144,12 @@ class MlpMixer(ColumnarBackbone):
         self.fixed_size = tuple(to_2tuple(img_size))
         self.drop_after_pos = nn.Identity()
 
-        plug_set = PlugSet(build_plugs(plugs), self.num_layers)
-        self.layers = self.build_layers(
+        plug_set, self.layers = self.build_layers(
             MixerBlock,
-            plug_set,
-            [drop_path_rate] * self.num_layers,
+            plugs,
+            0.0,
             layer_cfgs,
+            drop_path_rate=drop_path_rate,
             **{key: self.arch_settings[key] for key in ('embed_dims', 'tokens_mlp_dims', 'channels_mlp_dims')},
             num_tokens=self.patch_resolution[0] * self.patch_resolution[1],
             drop_rate=drop_rate,

@@ -23,15 +23,14 @@ from vitplug.checkpoints.position_tables import is_same
 from vitplug.compat import register_load_state_dict_pre_hook
 from vitplug.hosting import Mlp, Section
 from vitplug.hosting.pooling import convolve, decomposed_bias, on_grid, relative_offsets
-from vitplug.plugs import BLOCK_SOCKETS, Bindable, BlockShape, LayerPlugs, PlugSet
+from vitplug.plugs import BLOCK_SOCKETS, Bindable, BlockShape, LayerPlugs
 from vitplug.registry import MODELS
 
 from .attention import SelfAttention
 from .base import PluggedBackbone
 from .ffn import layer_norm
 from .patch_embed import build_patch_embed
-from .plug_configs import build_plugs
-from .settings import choose_arch, choose_indices, named_archs, rising_rates
+from .settings import choose_arch, choose_indices, named_archs
 
 # Rows and columns of tokens that become one in the first block of a stage.
 DOWNSCALE = 2
@@ -350,7 +349,11 @@ class MViT(PluggedBackbone):
         self.embed_dims = self.arch_settings['embed_dims']
         self.num_layers = self.arch_settings['num_layers']
         self.num_heads = self.arch_settings['num_heads']
-        self.downscale_indices = _choose_downscales(self.arch_settings['downscale_indices'], self.num_layers)
+        self.downscale_indices = indices = list(self.arch_settings['downscale_indices'])
+        if sorted({*indices, 0, self.num_layers}) != [0, *indices, self.num_layers]:
+            raise ValueError(
+                f'arch: downscale_indices={indices}: expected ascending block indices from 1, below {self.num_layers}'
+            )
         self.num_scales = len(self.downscale_indices) + 1
         out_indices = sorted(choose_indices(out_scales, self.num_scales, 'out_scales'))
         self.choose_outputs(self.num_scales, out_indices, frozen_stages, out_type, with_cls_token)
@@ -367,7 +370,7 @@ class MViT(PluggedBackbone):
         self.patch_embed = build_patch_embed(img_size, patch_settings | patch_cfg)
         self.add_positions(use_abs_pos_embed, interpolate_mode, drop_rate)
 
-        plug_set = PlugSet(build_plugs(plugs), self.num_layers)
+        plug_set, of_blocks = self.plan_blocks(plugs, self.num_layers, drop_path_rate)
         shared = dict(
             mlp_ratio=mlp_ratio,
             qkv_bias=qkv_bias,
@@ -383,12 +386,9 @@ class MViT(PluggedBackbone):
         self.global_blocks = frozenset(
             () if window_size is None else (end - 1 for end in (*self.downscale_indices[1:], self.num_layers))
         )
-        rates = rising_rates(drop_path_rate, self.num_layers)
+        scales = self._scales(dim_mul, head_mul, adaptive_kv_stride, dim_mul_in_attention)
         self.blocks = ModuleList(
-            MultiScaleBlock(**sizes, **shared, drop_path=rate, reshape=partial(plug_set.shape_block, index=index))
-            for index, (sizes, rate) in enumerate(
-                zip(self._scales(dim_mul, head_mul, adaptive_kv_stride, dim_mul_in_attention), rates, strict=True)
-            )
+            MultiScaleBlock(**sizes, **shared, **each) for sizes, each in zip(scales, of_blocks, strict=True)
         )
         self.windows = self._choose_windows()
         self.num_features = [section.embed_dims for section in self.sections()]
@@ -464,17 +464,6 @@ class MViT(PluggedBackbone):
     def stages(self) -> list[ModuleList]:
         """The blocks of every stage."""
         return [ModuleList(section.blocks) for section in self.sections()]
-
-
-def _choose_downscales(indices: Sequence[int], num_layers: int) -> list[int]:
-    """The first blocks of all stages but the first.
-
-    Raises:
-        ValueError: If they do not ascend, or there are no such blocks.
-    """
-    if sorted(set(indices)) != list(indices) or indices[-1] >= num_layers:
-        raise ValueError(f'arch: downscale_indices={indices!r}: expected ascending block indices below {num_layers}')
-    return list(indices)
 
 
 def _fit_pooling(attention: PooledAttention, state_dict, prefix, *_) -> None:

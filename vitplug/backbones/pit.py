@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from vitplug.checkpoints.position_tables import INTERPOLATE_MODES, resize_position_map
 from vitplug.compat import register_load_state_dict_pre_hook
 from vitplug.hosting import Mlp, PixelGrid, Section
-from vitplug.plugs import BlockShape, PlugSet
+from vitplug.plugs import BlockShape
 from vitplug.plugs.checks import check_choice
 from vitplug.registry import MODELS
 
@@ -23,8 +23,7 @@ from .attention import SelfAttention
 from .base import PluggedBackbone
 from .ffn import layer_norm
 from .patch_embed import Patches, size_of, to_map, to_tokens
-from .plug_configs import build_plugs
-from .settings import choose_arch, named_archs, rising_rates
+from .settings import choose_arch, named_archs
 from .vision_layers import PreNormBlock
 
 
@@ -211,14 +210,13 @@ class PoolingVisionTransformer(PluggedBackbone):
         register_load_state_dict_pre_hook(self, _fit_checkpoint)
         self.pos_drop = nn.Dropout(drop_rate)
 
-        plug_set = PlugSet(build_plugs(plugs), sum(self.depths))
+        plug_set, of_blocks = self.plan_blocks(plugs, sum(self.depths), drop_path_rate)
         shared = dict(drop_rate=drop_rate, attn_drop_rate=attn_drop_rate, norm_cfg=norm_cfg, with_cp=with_cp)
-        self.transformers = self._build_stages(plug_set, mlp_ratio, drop_path_rate, shared)
+        self.transformers = self._build_stages(of_blocks, mlp_ratio, shared)
         self.norm = layer_norm(norm_cfg, self.num_features[-1]) if final_norm else nn.Identity()
         self.attach(plug_set)
 
-    def _build_stages(self, plug_set: PlugSet, mlp_ratio: float, drop_path_rate: float, shared: Mapping) -> ModuleList:
-        rates = rising_rates(drop_path_rate, sum(self.depths))
+    def _build_stages(self, of_blocks: Sequence[Mapping], mlp_ratio: float, shared: Mapping) -> ModuleList:
         stages, before, first = ModuleList(), None, 0
         for dims, depth, num_heads in zip(self.num_features, self.depths, self.arch_settings['num_heads'], strict=True):
             hidden_dims = int(dims * mlp_ratio)
@@ -226,17 +224,8 @@ class PoolingVisionTransformer(PluggedBackbone):
                 raise ValueError(f'mlp_ratio={mlp_ratio}: leaves nothing of a width of {dims}')
             # In the order of the modules, which draws their first values in that of the names.
             pool = before and Pooling(before, dims)
-            blocks = [
-                PoolingBlock(
-                    dims,
-                    num_heads,
-                    hidden_dims,
-                    drop_path=rates[index],
-                    reshape=partial(plug_set.shape_block, index=index),
-                    **shared,
-                )
-                for index in range(first, first + depth)
-            ]
+            of_stage = of_blocks[first : first + depth]
+            blocks = [PoolingBlock(dims, num_heads, hidden_dims, **shared, **each) for each in of_stage]
             stages.append(PoolingStage(pool, blocks))
             before, first = dims, first + depth
         return stages

@@ -11,13 +11,10 @@ import torch
 from mmengine.model import BaseModule
 from torch import Tensor
 
-from vitplug.plugs import PlugSet
 from vitplug.registry import MODELS
 
 from .columnar import ColumnarBackbone
 from .ffn import layer_norm
-from .plug_configs import build_plugs
-from .settings import rising_rates
 from .tokens_to_token import TokensToToken
 from .vision_layers import TransformerLayer
 
@@ -101,11 +98,10 @@ class T2T_ViT(ColumnarBackbone):
         self.pos_embed.requires_grad_(False)
         self.reset_parameters()
 
-        plug_set = PlugSet(build_plugs(plugs), num_layers)
-        self.encoder = self.build_layers(
+        plug_set, self.encoder = self.build_layers(
             T2TLayer,
-            plug_set,
-            rising_rates(drop_path_rate, num_layers),
+            plugs,
+            drop_path_rate,
             layer_cfgs,
             embed_dims=embed_dims,
             num_heads=6,

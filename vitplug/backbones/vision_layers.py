@@ -271,14 +271,11 @@ def _build_ffn(
     for name, value in of_origin.items() if ffn_type != 'origin' else ():
         if value != OF_ORIGIN[name]:
             raise ValueError(f'{name}={value!r}: ffn_type={ffn_type!r} has no such setting: leave it away')
-    if ffn_type == 'swiglu':
-        return PluggedSwiGLU(embed_dims, hidden_dims, layer_scale_init_value, norm_cfg, drop_path)
-    if norm_cfg is not None:
+    if norm_cfg is not None and ffn_type != 'swiglu':
         raise ValueError(f"ffn_norm=True: ffn_type={ffn_type!r} has no norm of its hidden tokens; 'swiglu' has one")
-    if ffn_type == 'swiglu_fused':
-        width = PluggedSwiGLU.fused_width(hidden_dims)
-        return PluggedSwiGLU(embed_dims, width, layer_scale_init_value, drop_path=drop_path)
-    dropout_layer = dict(type='DropPath', drop_prob=drop_path)
-    scale = dict(layer_scale_init_value=layer_scale_init_value)
-    settings = dict(num_fcs=num_fcs, ffn_drop=drop_rate, act_cfg=act_cfg, dropout_layer=dropout_layer)
-    return PluggedFFN(embed_dims, hidden_dims, **settings, **scale)
+    if ffn_type != 'origin':
+        width = PluggedSwiGLU.fused_width(hidden_dims) if ffn_type == 'swiglu_fused' else hidden_dims
+        return PluggedSwiGLU(embed_dims, width, layer_scale_init_value, norm_cfg, drop_path)
+    settings = dict(num_fcs=num_fcs, ffn_drop=drop_rate, act_cfg=act_cfg)
+    settings |= dict(dropout_layer=dict(type='DropPath', drop_prob=drop_path))
+    return PluggedFFN(embed_dims, hidden_dims, layer_scale_init_value=layer_scale_init_value, **settings)

@@ -14,16 +14,14 @@ from vitplug.attention import Carry, GlobalLayout, Layout, Site, WindowLayout, c
 from vitplug.checkpoints.formats.vit import MMSEG_VIT
 from vitplug.checkpoints.position_tables import INTERPOLATE_MODES
 from vitplug.compat import register_load_state_dict_pre_hook
-from vitplug.plugs import PlugSet
 from vitplug.registry import MODELS
 
 from .columnar import ColumnarBackbone
 from .ffn import layer_norm
 from .patch_embed import build_patch_embed
-from .plug_configs import build_plugs
 from .relative import RelativeTable, check_relative
 from .rotary import Turn, build_rotary
-from .settings import choose_arch, choose_indices, named_archs, rising_rates
+from .settings import choose_arch, choose_indices, named_archs
 from .stock import VIT, takes
 from .vision_layers import TransformerLayer
 
@@ -149,11 +147,10 @@ class VisionTransformer(ColumnarBackbone):
             self.storage_tokens = nn.Parameter(torch.zeros(1, num_storage_tokens, self.embed_dims))
         self.rotary = build_rotary(rotary, self.embed_dims // self.arch_settings['num_heads'])
 
-        plug_set = PlugSet(build_plugs(plugs), self.num_layers)
-        self.layers = self.build_layers(
+        plug_set, self.layers = self.build_layers(
             TransformerLayer,
-            plug_set,
-            rising_rates(drop_path_rate, self.num_layers),
+            plugs,
+            drop_path_rate,
             layer_cfgs,
             **{key: self.arch_settings[key] for key in ('embed_dims', 'num_heads', 'feedforward_channels')},
             relative=partial(RelativeTable, self.patch_resolution, interpolate_mode, with_cls_token)
