@@ -318,6 +318,18 @@ def test_an_edit_is_that_of_the_backbone_and_its_control_is_another(runs, tmp_pa
     assert float(control['loss']['cross entropy'].mean) != pytest.approx(np.mean(losses), rel=1e-3)
 
 
+def test_an_edit_acts_once_in_a_prediction_inside_it(runs):
+    run = conditions_of(['edit:branch:1:mlp:zero:control'])[-1].change(runs[0])
+
+    def scores():
+        return run.predict(run.batch([0]), [0])[0].pred_score
+
+    alone = scores()
+    with run.editing(0):
+        assert torch.equal(scores(), alone)
+    assert not torch.equal(runs[0].predict(run.batch([0]), [0])[0].pred_score, alone)
+
+
 def test_a_calibrated_attack_has_the_accuracy_that_was_asked(names, tmp_path, capsys):
     found = study(tmp_path / 'o', names[1], '--conditions', 'fgsm:calibrate:60')
     value = number(found, condition='FGSM, calibrated to 60', value='top-1', quantity='value')

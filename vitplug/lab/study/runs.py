@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import floor
 from pathlib import Path
@@ -267,9 +267,18 @@ class Run:
         with self.editing(indices[0]):
             return [sample.cpu() for sample in self.model.test_step(copy.copy(batch))]
 
-    def editing(self, index: int):
-        """The context in which the model's intermediates are edited for an image."""
-        return self.backbone.edited(self.edits(self, index)) if self.edits else nullcontext()
+    @contextmanager
+    def editing(self, index: int) -> Iterator[None]:
+        """The context in which the model's intermediates are edited for an image; once, if it is inside itself."""
+        if self.edits is None or self.cache.get('is edited'):
+            yield
+            return
+        with self.backbone.edited(self.edits(self, index)):
+            self.cache['is edited'] = True
+            try:
+                yield
+            finally:
+                self.cache['is edited'] = False
 
 
 def _content(info: Mapping) -> Iterator[bytes | str]:
