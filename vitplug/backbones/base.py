@@ -1,7 +1,7 @@
 """What all hosts share: a model with plugs as mmengine builds, initialises, freezes and decays it."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from math import prod
 
@@ -181,16 +181,13 @@ class PluggedBackbone(PluggedModel, BaseModule):
         stages = enumerate(zip(blocks, self.num_features, (*merges, None), strict=True))
         return [Section(list(blocks), dims, stage, merge) for stage, (blocks, dims, merge) in stages]
 
-    def embed(self, images: Tensor, mix: Callable[[Tensor], Tensor] | None = None) -> tuple[Tensor, tuple[int, int]]:
-        """Images to tokens ``(B, N, D)`` and their grid ``(h, w)``.
-
-        Args:
-            images: ``(B, C, H, W)``.
-            mix: Changes the patch tokens ``(B, h, w, D)`` before positions are added.
-        """
+    def embed(self, images: Tensor) -> tuple[Tensor, tuple[int, int]]:
+        """Images to tokens ``(B, N, D)`` and their grid ``(h, w)``."""
         x_BND, hw = self.patch_embed(images)
-        if mix is not None:
-            x_BND = mix(x_BND.unflatten(1, tuple(hw))).flatten(1, 2)
+        return self.place(x_BND, hw), hw
+
+    def place(self, x_BND: Tensor, hw: tuple[int, int]) -> Tensor:
+        """Patch tokens with the prefix tokens before them, all with their positions."""
         if self.num_placed_tokens:
             prefix = [getattr(self, name).expand(x_BND.shape[0], -1, -1) for name in self.placed_names]
             x_BND = torch.cat((*prefix, x_BND), dim=1)
@@ -198,7 +195,7 @@ class PluggedBackbone(PluggedModel, BaseModule):
             x_BND = x_BND + resize_position_table(
                 self.pos_embed, self.patch_resolution, hw, self.interpolate_mode, self.num_placed_tokens
             )
-        return self.drop_after_pos(x_BND), hw
+        return self.drop_after_pos(x_BND)
 
     def format_output(self, section: int, x_BND: Tensor, hw: tuple[int, int]) -> Tensor | tuple[Tensor, ...]:
         x_BND = self.normalise(section, x_BND, hw)
