@@ -5,7 +5,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
 
 import torch
 from mmengine.logging import print_log
@@ -196,7 +195,6 @@ class PoolingVisionTransformer(PluggedBackbone):
         self.num_features = list(self.arch_settings['embed_dims'])
         self.embed_dims = self.num_features[0]
         self.depths = self.arch_settings['depths']
-        _check_widths(self.num_features)
         self.choose_outputs(len(self.depths), out_indices, frozen_stages, out_type)
         self.interpolate_mode = check_choice('interpolate_mode', interpolate_mode, INTERPOLATE_MODES)
         self.prefix_names = ('cls_token', 'dist_token') if distilled else ('cls_token',)
@@ -250,16 +248,6 @@ class PoolingVisionTransformer(PluggedBackbone):
 
     def frozen_with(self, stage: int) -> Sequence[nn.Module]:
         return [self.norm] if stage == len(self.depths) - 1 else []
-
-
-def _check_widths(widths: Sequence[int]) -> None:
-    """Checks that the poolings, which are depthwise, can widen the tokens.
-
-    Raises:
-        ValueError: If a width is no multiple of the one before.
-    """
-    if any(after % before for before, after in pairwise(widths)):
-        raise ValueError(f"arch: embed_dims={widths}: expected each stage's width to be a multiple of the one before")
 
 
 def _fit_checkpoint(backbone: PoolingVisionTransformer, state_dict, prefix, *_) -> None:
