@@ -66,6 +66,17 @@ def add_allow_changes(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_exported(parser: argparse.ArgumentParser) -> None:
+    """Adds the option `--exported`."""
+    help = 'file of tools/export.py of this checkpoint, which runs in place of the part that it holds'
+    parser.add_argument('--exported', metavar='FILE', help=help)
+
+
+def exported_hook(path: str) -> dict:
+    """The settings of the hook of `--exported`; the file is read when it is built."""
+    return dict(type='vitplug.lab.export.file.RunExportedHook', file=path)
+
+
 def add_shape(parser: argparse.ArgumentParser, default: str = 'the size in the config') -> None:
     """Adds the option `--shape`, the size of the images.
 

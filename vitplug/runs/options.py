@@ -8,7 +8,7 @@ from pathlib import Path
 from mmengine.config import Config, ConfigDict
 from mmengine.device import get_device
 
-from vitplug.config.options import add_allow_changes, add_options, config_parser
+from vitplug.config.options import add_allow_changes, add_exported, add_options, config_parser, exported_hook
 from vitplug.config.parts import as_list, loader_leaves, model_settings
 from vitplug.config.reading import read_config
 from vitplug.files.named import check_new_file
@@ -50,6 +50,7 @@ def test_parser() -> argparse.ArgumentParser:
     """The command line of `tools/test.py`."""
     parser = _parser('test', 'Evaluate a checkpoint; the config decides the task.')
     parser.add_argument('checkpoint', help='checkpoint file')
+    add_exported(parser)
     parser.add_argument('--out', metavar='PKL', help='write the predictions to this .pkl file')
     parser.add_argument(
         '--tta',
@@ -120,6 +121,8 @@ def test_config(args: argparse.Namespace) -> Config:
     check_scope(cfg)
     cfg.load_from = args.checkpoint
     task = TASKS[cfg.default_scope]
+    if args.exported:
+        cfg.custom_hooks = [*(cfg.get('custom_hooks') or ()), exported_hook(args.exported)]
     if args.tta:
         _augment(cfg, task.tta_model)
     if args.out:

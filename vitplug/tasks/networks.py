@@ -10,6 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+# A part as a function: normalised images to its outputs.
+Run = Callable[[Tensor], tuple[Tensor, ...]]
+
 
 class Network(nn.Module):
     """A part of a model: from images to a tuple of tensors.
@@ -35,10 +38,13 @@ class Part:
     Attributes:
         about: What its outputs are.
         network: Makes the part of a model.
+        replace: Has a model run a file, a function of images, in place of the part; None where the library cannot go
+            on from it.
     """
 
     about: str
     network: Callable[[nn.Module], Network]
+    replace: Callable[[nn.Module, Run], None] | None = None
 
 
 def heads_of(part: nn.Module) -> list[nn.Module]:
@@ -69,17 +75,40 @@ def _map_classes(model: nn.Module, images: Tensor) -> tuple[Tensor]:
     return (logits.argmax(dim=1),)
 
 
+def _replace_backbone(model: nn.Module, run: Run) -> None:
+    model.backbone.forward = run
+
+
+def _replace_features(model: nn.Module, run: Run) -> None:
+    model.extract_feat = run
+
+
+def _replace_scores(model: nn.Module, run: Run) -> None:
+    model.extract_feat = run
+    model.head.forward = lambda outputs: outputs[0]
+
+
+def _replace_logits(model: nn.Module, run: Run) -> None:
+    head = heads_of(model.decode_head)[-1]
+    model.encode_decode = lambda images, metas: head.predict_by_feat(run(images)[0], metas)
+
+
 BACKBONE = Part(
     'maps of the backbone',
     lambda model: Network(model.backbone, lambda backbone, images: tuple(backbone(images))),
+    _replace_backbone,
 )
 FEATURES = Part(
     'maps of backbone and neck',
     lambda model: Network(model, lambda model, images: tuple(model.extract_feat(images))),
+    _replace_features,
 )
 SCORES = Part(
     'scores of the classes, before the softmax',
     lambda model: Network(model, lambda model, images: (model.head(model.extract_feat(images)),)),
+    _replace_scores,
 )
-LOGITS = Part('logits of the classes at the size of the image', lambda model: Network(model, _sized_logits))
+LOGITS = Part(
+    'logits of the classes at the size of the image', lambda model: Network(model, _sized_logits), _replace_logits
+)
 ARGMAX = Part('the most likely class of each pixel', lambda model: Network(model, _map_classes))

@@ -15,8 +15,9 @@ from mmengine.registry import MODELS, DefaultScope
 from torch import nn
 from torch.testing import assert_close
 
-from vitplug.lab.export.file import ExportedFile, notes_path
+from vitplug.lab.export.file import ExportedFile, RunExportedHook, notes_path
 from vitplug.plugs.broad_attention import _pool_along
+from vitplug.runs.prediction.predictor import Predictor
 
 if not hasattr(torch.compiler, 'is_exporting'):
     pytest.skip('this torch cannot say that it exports', allow_module_level=True)
@@ -84,6 +85,20 @@ def test_other_batches_and_sizes_are_refused_where_axes_are_not_open(exported):
     assert file(torch.zeros(4, channels, 32, 32))[0].shape == (4, 10)
     with pytest.raises(ValueError, match='takes a height of 32 only, not 64: export it with --dynamic height'):
         file(torch.zeros(1, channels, 64, 32))
+
+
+def test_predictions_are_those_of_pytorch(classifier, exported):
+    """And a file of another checkpoint is refused."""
+    cfg, weights = classifier
+    plain, by_file = (Predictor(copy.deepcopy(cfg), weights, 'cpu') for _ in range(2))
+    hook = RunExportedHook(str(exported[0]))
+    hook.replace(by_file.model, str(weights))
+    by_file.model.backbone.forward = None  # it is not run
+    scores = [predictor([PICTURE, PICTURE[::-1]])[1].pred_score for predictor in (plain, by_file)]
+    assert_close(*scores)
+    other = checkpoint(cfg, exported[0].with_name('b.pth'), seed=1)
+    with pytest.raises(ValueError, match='exported from another checkpoint'):
+        hook.replace(by_file.model, str(other))
 
 
 def test_side_file_of_another_file_is_refused(exported, tmp_path):

@@ -5,10 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from mmengine.hooks import Hook
+from mmengine.runner import Runner
+from torch import Tensor, nn
 
+from vitplug.checkpoints.files import local_file
 from vitplug.files.fingerprint import file_hash
 from vitplug.hosting.padding import valid_sizes
+from vitplug.tasks import task_of
 
 from .formats import FORMATS
 
@@ -79,3 +83,41 @@ def read_notes(path: Path) -> dict[str, Any]:
     if notes['sha256'] != file_hash(path):
         raise ValueError(f'{side}: belongs to another file than {path}: copy the two together')
     return notes
+
+
+class RunExportedHook(Hook):
+    """`--exported`: a model runs a file in place of the part that the file holds.
+
+    Args:
+        file: The exported file.
+
+    Raises:
+        ValueError: If the file is of another checkpoint, or no predictions can be made from its part.
+        Exception: As :class:`ExportedFile`.
+    """
+
+    def __init__(self, file: str):
+        self.file = ExportedFile(file)
+
+    def before_test(self, runner: Runner) -> None:
+        """Once the weights are there."""
+        model = runner.model
+        while hasattr(model, 'module'):  # of several processes, or of several views
+            model = model.module
+        self.replace(model, runner._load_from)
+
+    def replace(self, model: nn.Module, checkpoint: str) -> None:
+        """Puts the file into a model with the weights of a checkpoint."""
+        path, name, weights = self.file.path, self.file.notes['part'], file_hash(Path(local_file(checkpoint)))
+        if self.file.notes['weights'] != weights:
+            raise ValueError(
+                f'--exported {path}: exported from another checkpoint (SHA-256 {self.file.notes["weights"][:8]}) than '
+                f'{checkpoint} ({weights[:8]}): name the one that it is from'
+            )
+        parts = task_of(model).parts
+        if name not in parts or parts[name].replace is None:
+            usable = [other for other, part in parts.items() if part.replace]
+            raise ValueError(
+                f'--exported {path}: holds {name!r}, which gives no predictions: export one of {usable} with --part'
+            )
+        parts[name].replace(model, self.file)

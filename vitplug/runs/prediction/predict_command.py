@@ -10,11 +10,12 @@ from pathlib import Path
 import cv2
 import mmcv
 import numpy as np
+from mmengine.registry import HOOKS
 from mmengine.structures import BaseDataElement
 from tqdm import tqdm
 
 from vitplug.commands import add_device
-from vitplug.config.options import add_allow_changes, add_options, model_parser
+from vitplug.config.options import add_allow_changes, add_exported, add_options, exported_hook, model_parser
 from vitplug.errors import one_line_errors, printable
 from vitplug.files.picture_sources import Picture, Source, Unreadable, find_sources, read_pictures
 
@@ -42,6 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         cfg = model_config(args.config, args.checkpoint, 'CHECKPOINT', args.cfg_options)
         Path(args.out).mkdir(parents=True, exist_ok=True)
         predictor = Predictor(cfg, args.checkpoint, args.device, args.score_thr, args.allow_changes)
+        if args.exported:
+            HOOKS.build(exported_hook(args.exported)).replace(predictor.model, args.checkpoint)
         failed = predict(predictor, sources, Path(args.out), args.batch_size)
     print(f'{len(sources) - len(failed)} of {len(sources)} inputs done: {args.out}')
     return 1 if failed else 0
@@ -164,6 +167,7 @@ def _parser() -> argparse.ArgumentParser:
         help='least score of what is drawn (default 0.3 for boxes, 0 for classes)',
     )
     parser.add_argument('--batch-size', type=int, default=1, metavar='N', help='pictures at a time (default 1)')
+    add_exported(parser)
     add_options(parser)
     add_allow_changes(parser)
     return parser
