@@ -29,7 +29,7 @@ def fused(a: Attention) -> Tensor:
     if alone or (on_cpu(q.device) and (trains or a.windows > 1)):
         if goes_by_rows(q, k, a.dropout_p):
             return by_rows(partial(_of_rows, a.scale), q, k, a.v, of_all(added, a))
-        logits = a.by_window(scores_of(q, k, a.scale)).add_(added)
+        logits = a.by_window(scores_of(q, k, a.scale)).add_(added[..., : a.num_keys])
         return F.dropout(softmax(logits), a.dropout_p).to(a.v.dtype).flatten(0, 1) @ a.v
     return call(q, k, a.v, of_all(added, a), a.dropout_p, a.scale)
 
@@ -42,8 +42,8 @@ def with_biases(a: Attention) -> tuple[Tensor, Tensor, Tensor | None]:
     """q and k, wider by biases by query, and what is added to their scores.
 
     Returns:
-        The last is ``(B or 1, W or 1, H or 1, Nq or 1, Nk)``, where leading axes of size 1 may be missing, with rows of
-        whole words, since torch copies others in every call; None for nothing.
+        The last is ``(B or 1, W or 1, H or 1, Nq or 1, Nk or more)``, where leading axes of size 1 may be missing;
+        columns after the keys make rows of whole words, since torch copies others in every call. None for nothing.
     """
     q, k, biases = a.q, a.k, a.biases
     for bias in biases:
@@ -52,19 +52,16 @@ def with_biases(a: Attention) -> tuple[Tensor, Tensor, Tensor | None]:
             biases = tuple(other for other in biases if other is not bias)
     pairs = expand_all(biases, BIAS_STEP)
     total = pairs if a.mask is None else a.mask if pairs is None else a.mask + pairs
-    # Converted before it is cut, so that the rows stay whole words.
-    return q, k, None if total is None else total.to(q.dtype)[..., : a.num_keys]
+    return q, k, None if total is None else total.to(q.dtype)
 
 
 def of_all(added: Tensor, a: Attention) -> Tensor:
     """What is added to the scores, ``(G or 1, H or 1, Nq or 1, Nk)``; windows may have masks of their own."""
     if added.ndim == 3:
-        return added.unsqueeze(0)
-    num_images, num_keys = a.q.shape[0] // a.windows, added.shape[-1]
-    added = added.expand(num_images, a.windows, *added.shape[-3:])
-    if num_images > 1:  # copied image by image, with rows that stay whole words
-        added = F.pad(added, (0, -num_keys % BIAS_STEP))
-    return added.flatten(0, 1)[..., :num_keys]
+        added = added.unsqueeze(0)
+    else:  # copied image by image, with rows that stay whole words: a GPU's call copies others
+        added = added.expand(a.q.shape[0] // a.windows, a.windows, *added.shape[-3:]).flatten(0, 1)
+    return added[..., : a.num_keys]
 
 
 def call(q: Tensor, k: Tensor, v: Tensor, added: Tensor | None, dropout_p: float, scale: float) -> Tensor:
