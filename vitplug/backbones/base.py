@@ -83,12 +83,7 @@ class PluggedBackbone(PluggedModel, BaseModule):
     #: Tensors of files that it does not read, as the library whose arguments it was built with does not.
     leaves_out: tuple[str, ...] = ()
 
-    def __init__(
-        self,
-        init_cfg: Mapping | Sequence[Mapping] | None,
-        *,
-        frozen: str | None = None,
-    ):
+    def __init__(self, init_cfg: Mapping | Sequence[Mapping] | None, *, frozen: str | None = None):
         super().__init__(init_cfg)
         self.frozen = check_choice('frozen', frozen, (None, 'host'))
 

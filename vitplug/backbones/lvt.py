@@ -24,53 +24,26 @@ from .ffn import layer_norm
 from .lvt_layers import ClassBlock, ConvMlp, ConvolutionalAttention, PatchEmbed, RecursiveAttention
 from .patch_embed import size_of, to_map, to_tokens
 from .settings import choose_arch
-from .vision_layers import PreNormBlock
-
-Reshape = Callable[[BlockShape], BlockShape]
+from .vision_layers import Parts, PreNormBlock, Reshape
 
 
-class ConvolutionalBlock(PreNormBlock):
-    """A block of the first stage, with :class:`ConvolutionalAttention`."""
-
-    def __init__(
-        self,
-        embed_dims: int,
-        num_heads: int,
-        mlp_ratio: int,
-        reshape: Reshape,
-        drop: float,
-        attn_drop: float,
-        **settings,
-    ):
-        stock = BlockShape.stock(embed_dims, num_heads, mlp_ratio * embed_dims)
-        # No q and k, and no head of a width that a plug could add to or take from.
-        shape = reshape(replace(stock, head_dims=0, map_heads=0))
-        attn = ConvolutionalAttention(embed_dims, num_heads, attn_drop, drop)
-        super().__init__(embed_dims, shape, attn, Mlp(embed_dims, shape.hidden_dims, drop_rate=drop), **settings)
+def convolutional_parts(
+    dims: int, num_heads: int, hidden_dims: int, drop: float, attn_drop: float, reshape: Reshape
+) -> Parts:
+    """Shape, attention and MLP of a block of the first stage."""
+    # No q and k, and no head of a width that a plug could add to or take from.
+    shape = reshape(replace(BlockShape.stock(dims, num_heads, hidden_dims), head_dims=0, map_heads=0))
+    attn = ConvolutionalAttention(dims, num_heads, attn_drop, drop)
+    return shape, attn, Mlp(dims, shape.hidden_dims, drop_rate=drop)
 
 
-class RecursiveBlock(PreNormBlock):
-    """A block of the later stages, with :class:`RecursiveAttention`."""
-
-    def __init__(
-        self,
-        embed_dims: int,
-        num_heads: int,
-        mlp_ratio: int,
-        reshape: Reshape,
-        drop: float,
-        attn_drop: float,
-        *,
-        sr_ratio: int,
-        rates: Sequence[int],
-        recursions: int,
-        **settings,
-    ):
-        shape = reshape(BlockShape.stock(embed_dims, num_heads, mlp_ratio * embed_dims))
-        attn = RecursiveAttention(embed_dims, shape, sr_ratio, rates, recursions, attn_drop, drop)
-        super().__init__(embed_dims, shape, attn, ConvMlp(embed_dims, shape.hidden_dims, drop), **settings)
-        #: How often its attention runs.
-        self.recursions = recursions
+def recursive_parts(
+    dims: int, num_heads: int, hidden_dims: int, drop: float, attn_drop: float, reshape: Reshape, **settings
+) -> Parts:
+    """The same of the later stages, of further settings of :class:`RecursiveAttention`."""
+    shape = reshape(BlockShape.stock(dims, num_heads, hidden_dims))
+    attn = RecursiveAttention(dims, shape, attn_drop=attn_drop, proj_drop=drop, **settings)
+    return shape, attn, ConvMlp(dims, shape.hidden_dims, drop)
 
 
 class LVTStage(ModuleList):
@@ -161,7 +134,6 @@ class LVT(PluggedBackbone):
                 "out, or set out_type='featmap'"
             )
 
-        shared = dict(with_cp=with_cp, drop=drop_rate, attn_drop=attn_drop_rate)
         recursive = dict(rates=atrous_rates, recursions=check_integer('recursions', recursions, least=1))
         plug_set, of_blocks = self.plan_blocks(plugs, sum(self.depths), drop_path_rate)
         entering = [in_channels, *self.embed_dims]
@@ -169,12 +141,16 @@ class LVT(PluggedBackbone):
             dims, num_heads, mlp_ratio, sr_ratio = (
                 self.arch_settings[key][stage] for key in ('embed_dims', 'num_heads', 'mlp_ratios', 'sr_ratios')
             )
-            kind = partial(RecursiveBlock, sr_ratio=sr_ratio, **recursive) if stage else ConvolutionalBlock
+            parts_of = partial(recursive_parts, sr_ratio=sr_ratio, **recursive) if stage else convolutional_parts
+            parts_of = partial(parts_of, dims, num_heads, mlp_ratio * dims, drop_rate, attn_drop_rate)
             patches = dict(kernel_size=3, stride=2) if stage else dict(kernel_size=7, stride=4)
             first = sum(self.depths[:stage])
             # In the order of the modules, which draws their first values in that of the names.
             patch_embed = PatchEmbed(entering[stage], dims, **patches)
-            blocks = [kind(dims, num_heads, mlp_ratio, **shared, **each) for each in of_blocks[first : first + depth]]
+            blocks = [
+                PreNormBlock(dims, *parts_of(reshape=each['reshape']), each['drop_path'], with_cp)
+                for each in of_blocks[first : first + depth]
+            ]
             # By its number, so that a classifier's names are the authors'.
             self.add_module(str(stage), LVTStage([patch_embed, ModuleList(blocks)]))
         self.patch_resolution = self.patch_embed.pixels(size_of(img_size)).hw

@@ -23,7 +23,7 @@ from .base import PluggedBackbone
 from .ffn import layer_norm
 from .patch_embed import Patches, size_of, to_map, to_tokens
 from .settings import choose_arch, named_archs
-from .vision_layers import PreNormBlock
+from .vision_layers import Parts, PreNormBlock, Reshape
 
 
 class ConvEmbedding(Patches, BaseModule):
@@ -94,39 +94,19 @@ class Pooling(BaseModule):
         return pixels.after(self.conv)
 
 
-class PoolingBlock(PreNormBlock):
-    """A block of global attention and an MLP, under timm's names.
-
-    Args:
-        embed_dims: Width of a token.
-        num_heads: Heads.
-        hidden_dims: Width in the MLP.
-        drop_rate: Drop rate after the attention's projection and in the MLP.
-        attn_drop_rate: Drop rate of the attention probabilities.
-        reshape: Changes of the block's shape by the plugs.
-        settings: Further arguments of :class:`PreNormBlock`.
-    """
-
-    def __init__(
-        self,
-        embed_dims: int,
-        num_heads: int,
-        hidden_dims: int,
-        drop_rate: float,
-        attn_drop_rate: float,
-        reshape: Callable[[BlockShape], BlockShape],
-        **settings,
-    ):
-        shape = reshape(BlockShape.stock(embed_dims, num_heads, hidden_dims))
-        attn = SelfAttention(embed_dims, shape, attn_drop=attn_drop_rate, proj_drop=drop_rate)
-        mlp = Mlp(embed_dims, shape.hidden_dims, drop_rate=drop_rate)
-        super().__init__(embed_dims, shape, attn, mlp, **settings)
+def parts(
+    dims: int, num_heads: int, hidden_dims: int, drop_rate: float, attn_drop_rate: float, reshape: Reshape
+) -> Parts:
+    """Shape, attention and MLP of a block."""
+    shape = reshape(BlockShape.stock(dims, num_heads, hidden_dims))
+    attn = SelfAttention(dims, shape, attn_drop=attn_drop_rate, proj_drop=drop_rate)
+    return shape, attn, Mlp(dims, shape.hidden_dims, drop_rate=drop_rate)
 
 
 class PoolingStage(BaseModule):
     """Blocks of one resolution, and the pooling before them; the first stage has none."""
 
-    def __init__(self, pool: Pooling | None, blocks: Sequence[PoolingBlock]):
+    def __init__(self, pool: Pooling | None, blocks: Sequence[PreNormBlock]):
         super().__init__()
         self.pool = pool
         self.blocks = ModuleList(blocks)
@@ -209,12 +189,18 @@ class PoolingVisionTransformer(PluggedBackbone):
         self.pos_drop = nn.Dropout(drop_rate)
 
         plug_set, of_blocks = self.plan_blocks(plugs, sum(self.depths), drop_path_rate)
-        shared = dict(drop_rate=drop_rate, attn_drop_rate=attn_drop_rate, norm_cfg=norm_cfg, with_cp=with_cp)
-        self.transformers = self._build_stages(of_blocks, mlp_ratio, shared)
+        block = partial(PreNormBlock, with_cp=with_cp, norm_cfg=norm_cfg)
+        self.transformers = self._build_stages(of_blocks, mlp_ratio, block, (drop_rate, attn_drop_rate))
         self.norm = layer_norm(norm_cfg, self.num_features[-1]) if final_norm else nn.Identity()
         self.attach(plug_set)
 
-    def _build_stages(self, of_blocks: Sequence[Mapping], mlp_ratio: float, shared: Mapping) -> ModuleList:
+    def _build_stages(
+        self,
+        of_blocks: Sequence[Mapping],
+        mlp_ratio: float,
+        block: Callable[..., PreNormBlock],
+        drop_rates: tuple[float, float],
+    ) -> ModuleList:
         stages, before, first = ModuleList(), None, 0
         for dims, depth, num_heads in zip(self.num_features, self.depths, self.arch_settings['num_heads'], strict=True):
             hidden_dims = int(dims * mlp_ratio)
@@ -222,8 +208,10 @@ class PoolingVisionTransformer(PluggedBackbone):
                 raise ValueError(f'mlp_ratio={mlp_ratio}: leaves nothing of a width of {dims}')
             # In the order of the modules, which draws their first values in that of the names.
             pool = before and Pooling(before, dims)
-            of_stage = of_blocks[first : first + depth]
-            blocks = [PoolingBlock(dims, num_heads, hidden_dims, **shared, **each) for each in of_stage]
+            blocks = [
+                block(dims, *parts(dims, num_heads, hidden_dims, *drop_rates, each['reshape']), each['drop_path'])
+                for each in of_blocks[first : first + depth]
+            ]
             stages.append(PoolingStage(pool, blocks))
             before, first = dims, first + depth
         return stages

@@ -82,6 +82,11 @@ class ScaledAttention(SelfAttention):
         return (self.out_drop(x_BND) if self.training else x_BND), carry
 
 
+Reshape = Callable[[BlockShape], BlockShape]
+#: Shape, attention and MLP of a block.
+Parts = tuple[BlockShape, nn.Module, nn.Module]
+
+
 class PreNormBlock(BaseModule):
     """One pre-norm block, attention, then MLP, of ready branches.
 
