@@ -36,6 +36,11 @@ ROWS = {
     'slip in a class': Row(
         options('model.backbone.type=vitplug.VisionTransfomer'), r'vitplug\.VisionTransfomer is not in the '
     ),
+    'slip in an argument': Row(
+        'get_flops.py child.py',
+        r"VisionTransformer\.__init__\(\) got an unexpected keyword argument 'drop_path_rat'",
+        child('model = dict(backbone=dict(drop_path_rat=0.1))'),
+    ),
     'unknown transform': Row(
         'train.py child.py',
         r'Nothing is not in the mm\w+::transform registry',

@@ -9,8 +9,8 @@ from traceback import walk_tb
 
 # What torch puts before the traceback of a loader's worker.
 OF_A_WORKER = 'Original Traceback (most recent call last)'
-# What mmengine's registries say of types that they do not know, and of classes that refuse their arguments.
-OF_A_REGISTRY = (' is not in the ', 'class `')
+# What mmengine's registries say of types that they do not know, and they and Python of arguments that a class lacks.
+OF_A_REGISTRY = (' is not in the ', 'class `', '__init__() got an unexpected keyword argument ')
 
 
 class TrainingStopped(RuntimeError):
