@@ -79,9 +79,8 @@ class PluggedModel(MapsOnImages):
     :meth:`pixels`, :attr:`image_stride`). A block has ``shape``, ``sockets``, ``plugs`` and ``with_cp`` and is called
     as ``block(tokens, site, carry, record) -> (tokens, carry)``. One that changes the width of its tokens has
     ``widths``: socket -> width, where it is not the section's; one that pools its queries, and knows the tokens that
-    belong to them, has ``has_query_tokens``; one that uses its queries outside of the attention map has
-    ``reuses_queries``, and one that runs its attention several times their number, ``recursions``. The constructor ends
-    with :meth:`attach`.
+    belong to them, has ``has_query_tokens``, and one that uses its queries outside of the attention map has
+    ``reuses_queries``. The constructor ends with :meth:`attach`.
     """
 
     #: Names of the tokens before those of the grid, such as ``'cls_token'``.
