@@ -161,8 +161,8 @@ def test_train_resume_and_test(run, run_here, tmp_path, config):
     assert done.returncode == 0, done.stderr[-2000:]
     assert f'{METRICS[config]}: ' in done.stdout
     checkpoint = Path((tmp_path / 'work' / 'last_checkpoint').read_text().strip())
-    again = run_here('train.py', config, '--work-dir', 'work', '--resume', *options)
-    assert again.status == 0 and 'resumed' in again.out
+    again = run(*train(config, *options), '--resume')
+    assert again.returncode == 0 and 'resumed' in again.stdout
     written = ('--work-dir', 'test', '--out', 'out.pkl', '--show-dir', 'pictures')
     tested = run_here('test.py', config, checkpoint, *written, *options)
     assert tested.status == 0, tested.err[-2000:]

@@ -130,6 +130,16 @@ def test_a_file_of_another_network_is_refused(tmp_path):
         runner(classifier(cfg), tmp_path, load_from=path).load_or_resume()
 
 
+def test_a_wider_network_with_another_plug_is_refused(tmp_path):
+    """A tensor that the model has no place for does not hide those that do not fit."""
+    _, cfg, _ = stock('swin')
+    wider = MODELS.build(dict(cfg, embed_dims=2 * cfg['embed_dims'], plugs='cb(scaled=True)'))
+    state = {f'backbone.{key}': value for key, value in wider.state_dict().items()}
+    torch.save(dict(state_dict=state), tmp_path / 'wide.pth')
+    with pytest.raises(ValueError, match=r'wide\.pth'):
+        runner(classifier(cfg), tmp_path, load_from=str(tmp_path / 'wide.pth')).load_or_resume()
+
+
 def test_models_without_a_host_are_left_alone(tmp_path):
     model = MMPretrainSwin()
     torch.save(dict(weights=torch.zeros(1)), tmp_path / 'other.pth')

@@ -108,12 +108,36 @@ def test_gaussian_is_differentiable_twice_and_made_for_many_blocks_at_once():
     assert torch.autograd.gradgradcheck(bias, values)
 
 
-@pytest.mark.parametrize('change', [lambda m: m.register_forward_hook(lambda *_: None), lambda m: m.folded()])
-def test_a_gaussian_with_hooks_or_without_parameters_is_asked_by_itself(change):
-    module = Gaussian(1, 2.0, 5.0, None)
-    changed = change(module)
-    modules = [changed if isinstance(changed, Gaussian) else module]
-    assert modules[0].together(modules, Site(GlobalLayout(2, 2))) is None
+@pytest.mark.parametrize('change', ['hook', 'forward', 'class', 'parameters of the block'])
+def test_what_acts_on_one_block_is_not_passed_by(change):
+    """Although the biases of all blocks are made at once: the third block's becomes 0."""
+    model = randomize(vit(plugs=[dict(type='GaussianAttentionBias')])).double().eval()
+    x, block = images(32, 40), model.plugged_blocks()[2]
+    [module] = block.plugs.at('bias')
+    with torch.no_grad():
+        before = model(x)[0]
+        expected = randomize(vit(plugs=[dict(type='GaussianAttentionBias')])).double().eval()
+        expected.plugged_blocks()[2].plugs.at('bias')[0].gab_amplitude.zero_()
+
+        def nothing(site):
+            return Gaussian.forward(module, site).scaled(0.0)
+
+        if change == 'hook':
+            module.register_forward_hook(lambda _, args, bias: nothing(*args))
+        elif change == 'forward':
+            module.forward = nothing
+        elif change == 'class':
+            module.__class__ = type('Other', (Gaussian,), dict(forward=lambda self, site: nothing(site)))
+        else:
+            block.register_forward_pre_hook(lambda *_: module.gab_amplitude.mul_(0) is None or None)
+        assert_close(model(x)[0], expected(x)[0])
+        assert not torch.allclose(model(x)[0], before)
+
+
+def test_frozen_blocks_need_no_graph():
+    model = vit(plugs=[dict(type='GaussianAttentionBias')], frozen_stages=2).train()
+    _, found = model.forward_intermediates(images(32, 40, dtype=torch.float32), ('block',))
+    assert [tokens.requires_grad for tokens in found['block'].values()] == [False, False, True, True]
 
 
 @given(site=sites_of_one_grid, heads=st.integers(1, 3))

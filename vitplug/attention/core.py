@@ -26,7 +26,7 @@ from .intermediates import LayerRecord
 from .precision import at_least_float32, softmax, without_autocast
 from .site import Site
 
-#: Where the carry holds biases that were made for all blocks at once: block index -> one for each module, or None.
+#: Where the carry holds a block's biases that were made for all blocks at once: one for each module, or None.
 BIASES = 'biases'
 
 _fused_enabled = True
@@ -146,7 +146,7 @@ def _before_scores(
 
 def plug_biases(site: Site, plugs: Any, carry: Carry) -> list[PairBias]:
     """The position biases of the bias socket, of which some may have been made for all blocks at once."""
-    given = carry[BIASES].get(site.index) if BIASES in carry else None
+    given = carry.get(BIASES)
     if given is None:
         return [module(site) for module in plugs.bias]
     return [module(site) if one is None else one for module, one in zip(plugs.bias, given, strict=True)]

@@ -170,8 +170,11 @@ class Site:
             mask = self.softmax_mask()
             if mask is None:
                 return None
-            surplus = -mask.shape[-1] % BIAS_STEP
+            keys, surplus = mask.shape[-1], -mask.shape[-1] % BIAS_STEP
             self._call_mask = F.pad(mask, (0, surplus)) if surplus else mask
+            if surplus and (self.attends_padding or self.valid_keys is None):  # one memory for all forms of the mask
+                self._softmax_mask = self._call_mask[..., :keys]
+                self.mask = self._softmax_mask.squeeze(2)
         return self._call_mask
 
 

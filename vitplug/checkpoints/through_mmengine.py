@@ -83,6 +83,6 @@ def is_of_others(model: nn.Module, content: Mapping) -> bool:
     place = BACKBONE if hasattr(model, 'backbone') else ''
     known = sum(key in wanted for key in given if key.startswith(place))
     strange = any(key not in wanted for key in given if key.startswith(place))
-    if not known or not strange:
-        return any(key not in given or value.shape != given[key].shape for key, value in wanted.items())
-    return any(key not in given for key in wanted if key.startswith(place))
+    here = place if known and strange else ''
+    compared = {key: value for key, value in wanted.items() if key.startswith(here)}
+    return any(key not in given or value.shape != given[key].shape for key, value in compared.items())

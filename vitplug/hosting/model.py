@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from vitplug.attention import Carry, GlobalLayout, LayerRecord, Layout, Recorder, Site, fused_attention
+from vitplug.attention.core import BIASES
 from vitplug.attention.intermediates import Reduce
 from vitplug.attention.site import Valid
 from vitplug.plugs import INTERMEDIATES, NETWORK_SOCKETS, BlockShape, LayerPlan, LayerPlugs, PlugModules, PlugSet
@@ -20,7 +21,7 @@ from .edits import Edits, edited
 from .maps import MapsOnImages
 from .padding import TokenMap
 from .pixels import PixelGrid
-from .plan import plan_of, with_biases
+from .plan import made_together, plan_of
 
 # An output for each of a model's out_indices; a class token with a distillation token is a pair.
 Outputs = tuple[Tensor | tuple[Tensor, ...], ...]
@@ -392,11 +393,13 @@ class PluggedModel(MapsOnImages):
         x_BND, sections = self.plugs.add_prefix(x_BND, self.num_extra_tokens), self.sections()
         plan = plan_of(self, sections, hw, images)
         blocks = [block for section in sections for block in section.blocks]
-        carry = self.start(with_biases(blocks, plan.sites, self.plugs.start()), plan.sites, x_BND)
+        carry, biases = self.start(self.plugs.start(), plan.sites, x_BND), made_together(blocks, plan.sites)
         outs: list[Tensor | tuple[Tensor, ...]] = []
         index, last = 0, len(sections) - 1
         for number, section in enumerate(sections):
             for block in section.blocks:
+                if biases:  # each block is handed its own alone
+                    carry = {**carry, BIASES: biases.get(index)}
                 x_BND, carry = self.run_block(block, x_BND, plan.sites[index], carry, recorder)
                 index += 1
             if number == last:

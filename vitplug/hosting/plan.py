@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._guards import detect_fake_mode
+from torch.nn.modules.module import _has_any_global_hook as has_global_hooks
 
-from vitplug.attention import Carry, GlobalLayout, Site, carrying
-from vitplug.attention.core import BIASES
+from vitplug.attention import GlobalLayout, Site
 
 from .padding import TokenMap, shrink, valid_sizes
 from .pixels import PixelGrid
@@ -17,8 +17,9 @@ from .pixels import PixelGrid
 if TYPE_CHECKING:
     from .model import Block, PluggedModel, Section
 
-# Sizes of images whose plans a model keeps; training at many sizes comes back to few of them.
-MOST_PLANS = 16
+# Sizes of images whose plans a model keeps; training at many sizes comes back to few of them. Masks of shifted windows
+# are most of a plan: some 20 MB for Swin at 800 x 1216.
+MOST_PLANS = 8
 
 
 class Plan:
@@ -75,11 +76,11 @@ class Plan:
 def plan_of(model: PluggedModel, sections: Sequence[Section], hw: tuple[int, int], images: torch.Tensor) -> Plan:
     """The plan of images whose first tokens lie on a grid ``hw``; kept, for the last sizes, but for padding.
 
-    It is made afresh while torch compiles or exports, which records the operations, and under fake tensors, which
-    belong to one mode.
+    It is made afresh while torch compiles, traces or exports, which records the operations, and under fake tensors,
+    which belong to one mode. It belongs to the windows that blocks have when it is made.
     """
     device, sizes = images.device, shrink(valid_sizes(images), model.image_stride)
-    if torch.compiler.is_compiling() or detect_fake_mode() is not None:
+    if torch.compiler.is_compiling() or torch.jit.is_tracing() or detect_fake_mode() is not None:
         return Plan(model, sections, TokenMap(hw, sizes, model.num_prefix), device)
     plans: dict[Any, Plan] = model.__dict__.setdefault('_kept_plans', {})
     key = (*hw, device, model.num_prefix, *[len(section.blocks) for section in sections])
@@ -95,23 +96,32 @@ def plan_of(model: PluggedModel, sections: Sequence[Section], hw: tuple[int, int
     return Plan(model, sections, TokenMap(hw, sizes, model.num_prefix), device, like=plan)
 
 
-def with_biases(blocks: Sequence[Block], sites: Sequence[Site], carry: Carry) -> Carry:
-    """The carry with biases that depend on parameters alone, of all blocks on one grid at once.
+def made_together(blocks: Sequence[Block], sites: Sequence[Site]) -> Mapping[int, list[Any]]:
+    """Biases that depend on parameters alone, of all blocks on one grid at once: block index -> one for each module.
 
-    A compiler joins the operations of blocks itself.
+    A compiler joins the operations of blocks itself. Modules on which something acts when they or their blocks are
+    called (hooks, shards, a forward of their own) are asked by their blocks.
     """
-    if torch.compiler.is_compiling():
-        return carry
+    if torch.compiler.is_compiling() or has_global_hooks():
+        return {}
     groups: dict[Any, list[tuple[int, int, Any]]] = {}
     bound = [block.plugs.bind() for block in blocks]
-    for index, sockets in enumerate(bound):
+    for index, (block, sockets) in enumerate(zip(blocks, bound, strict=True)):
         for position, module in sockets.made_together:
-            key = module.together_key, sites[index].pairs
-            groups.setdefault(key, []).append((index, position, module))
+            if is_untouched(block) and is_untouched(module):
+                key = module.together_key, sites[index].pairs
+                groups.setdefault(key, []).append((index, position, module))
     biases: dict[int, list[Any]] = {}
     for members in groups.values():
         modules = [module for *_, module in members]
         made = modules[0].together(modules, sites[members[0][0]])
         for (index, position, _), bias in zip(members, made or (), strict=False):
             biases.setdefault(index, [None] * len(bound[index].bias))[position] = bias
-    return carrying(carry, BIASES, biases) if biases else carry
+    return biases
+
+
+def is_untouched(module: Any) -> bool:
+    """Whether a call of a module is its class's forward and nothing else."""
+    own = module.__dict__
+    hooks = own['_forward_hooks'] or own['_forward_pre_hooks'] or own['_backward_hooks'] or own['_backward_pre_hooks']
+    return not hooks and 'forward' not in own

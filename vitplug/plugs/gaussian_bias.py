@@ -22,6 +22,8 @@ from .sockets import SHARED
 
 # Minus the squared distance of pairs without a bias: exp of it is 0, and so is 0 times it.
 FAR = -1e30
+# Entries of the biases that are made for all blocks at once: 32 MB of float32.
+MOST_TOGETHER = 1 << 23
 
 
 class GaussianAttentionBias(Plug):
@@ -131,10 +133,11 @@ class Gaussian(nn.Module):
     def together(modules: Sequence['Gaussian'], site: Site) -> list[DenseBias] | None:
         """The biases of blocks with equal grids, in as many operations as one; None where that is not possible.
 
-        All of them are in memory at once then, which above some 1,000 tokens would weigh more than the operations.
+        All of them are in memory at once then, which for many pairs would weigh more than the operations.
         """
         pairs = site.pairs
-        if not pairs.are_few or not all(module._is_whole() for module in modules):
+        weight = pairs.queries.num_tokens * pairs.keys.num_tokens * modules[0].heads * len(modules)
+        if not pairs.are_few or weight > MOST_TOGETHER or not all(module._is_whole() for module in modules):
             return None
         peak = torch.stack([module.gab_amplitude for module in modules])
         width = torch.stack([module.gab_sigma for module in modules])
@@ -144,16 +147,17 @@ class Gaussian(nn.Module):
         return [DenseBias(value, pairs.keys.num_tokens) for value in values]
 
     def _is_whole(self) -> bool:
-        """Whether it may be read before its block is called: it has no hooks, and is no shard (FSDP)."""
-        parameters = (self.gab_amplitude, self.gab_sigma)
-        is_whole = all(isinstance(p, nn.Parameter) and len(p) == self.heads for p in parameters)
-        sharded = any(hasattr(p, 'device_mesh') for p in parameters)
-        return is_whole and not sharded and not self._forward_hooks and not self._forward_pre_hooks
+        """Whether its parameters alone make the bias, and may be read before its block is called: no shards (FSDP)."""
+        return type(self).forward is Gaussian.forward and not any(
+            len(p) != self.heads or hasattr(p, 'device_mesh') or hasattr(p, '_fsdp_flattened')
+            for p in self._parameters.values()
+        )
 
     @property
-    def together_key(self) -> tuple:
-        """Blocks on one grid whose keys are equal get their biases at once."""
-        return type(self), self.reference, self.heads
+    def together_key(self) -> Any:
+        """Blocks on one grid whose keys are equal get their biases at once: frozen ones apart, which need no graph."""
+        kinds = [(p.device, p.dtype, p.requires_grad) for p in self._parameters.values()]
+        return type(self), self.reference, self.heads, *kinds
 
     def _peak(self) -> Tensor:
         return _squared(self.gab_amplitude)
