@@ -299,6 +299,16 @@ def test_files_that_mmpretrain_does_not_look_for_are_counted(folders, tmp_path):
     assert '1 classes without an image, e.g. eel' in remark
 
 
+@pytest.mark.parametrize(('line', 'said'), [('cat/a.png', 'line 2 is not a path'), ('cat/a.png 7', 'label 7')])
+def test_lists_of_labels(tmp_path, line, said):
+    (tmp_path / 'list.txt').write_text(f'cat/a.png 0\n{line}\n')
+    dataset = dict(
+        type='CustomDataset', data_root=str(tmp_path), ann_file='list.txt', metainfo=dict(classes=('a', 'b'))
+    )
+    with pytest.raises(ValueError, match=said):
+        check_data(ConfigDict(default_scope='mmpretrain', train_dataloader=dict(dataset=dataset)), ('train',))
+
+
 # --- settings ---
 
 

@@ -150,13 +150,13 @@ class Gaussian(nn.Module):
         """Whether its parameters alone make the bias, and may be read before its block is called: no shards (FSDP)."""
         return type(self).forward is Gaussian.forward and not any(
             len(p) != self.heads or hasattr(p, 'device_mesh') or hasattr(p, '_fsdp_flattened')
-            for p in self._parameters.values()
+            for p in (self.gab_amplitude, self.gab_sigma)
         )
 
     @property
     def together_key(self) -> Any:
         """Blocks on one grid whose keys are equal get their biases at once: frozen ones apart, which need no graph."""
-        kinds = [(p.device, p.dtype, p.requires_grad) for p in self._parameters.values()]
+        kinds = [(p.device, p.dtype, p.requires_grad) for p in (self.gab_amplitude, self.gab_sigma)]
         return type(self), self.reference, self.heads, *kinds
 
     def _peak(self) -> Tensor:
@@ -186,8 +186,13 @@ class ConstantGaussian(Gaussian):
         self.register_buffer('peak_H', gaussian._peak().detach())
         self.register_buffer('width_H', gaussian._width().detach())
 
+    @property
+    def together_key(self) -> Any:
+        """By itself: it has no parameters."""
+        return self
+
     def _is_whole(self) -> bool:
-        return False  # no parameters
+        return False
 
     def _peak(self) -> Tensor:
         return self.peak_H.to(torch.promote_types(self.peak_H.dtype, torch.float32))

@@ -247,6 +247,22 @@ def account_classes(folder: Path, extensions: Sequence[str]) -> Account:
     return account
 
 
+def check_label_list(path: Path, num_classes: int | None) -> None:
+    """Checks a text file with a line `path label` for each image.
+
+    Raises:
+        ValueError: Names the first line without a label, or with one that is no class.
+    """
+    for number, line in enumerate(path.read_text(encoding='utf-8').splitlines(), start=1):
+        label = line.strip().rpartition(' ')[2]
+        if not label.isdecimal() or ' ' not in line.strip():
+            raise ValueError(f'{path}, line {number} is not a path and a label: {line[:80]!r}')
+        if num_classes is not None and int(label) >= num_classes:
+            raise ValueError(
+                f'{path}, line {number}: label {label} is none of the {num_classes} classes, 0 to {num_classes - 1}'
+            )
+
+
 # --- files that annotations name ---
 
 

@@ -15,7 +15,16 @@ from vitplug.files.folders import check_folder
 from vitplug.files.named import is_remote
 from vitplug.files.orientation import turned_formats
 
-from .accounts import Account, account_classes, account_coco, account_maps, check_coco, check_image, sampled
+from .accounts import (
+    Account,
+    account_classes,
+    account_coco,
+    account_maps,
+    check_coco,
+    check_image,
+    check_label_list,
+    sampled,
+)
 from .classes import (
     Classes,
     check_categories,
@@ -132,6 +141,9 @@ def check_files(dataset: Mapping, scope: str, path: str) -> Files:
         check_coco(coco, file)
         if classes and (left_out := check_categories(classes, _names_of(coco), file, path)):
             remarks.append(left_out)
+    reads_lists = any(base.__name__ == 'CustomDataset' for base in kind.__mro__)
+    if reads_lists and settings.get('ann_file') and settings.get('with_label', True):
+        check_label_list(Path(root, settings['ann_file']), len(classes) if classes else None)
     found = class_folders(settings, kind, folders.get('img_path'))
     if found:
         classes = match_folders(classes, found, folders['img_path'], path)
