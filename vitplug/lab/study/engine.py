@@ -229,8 +229,8 @@ def record(seen: Seen, measures: Sequence[Measure]) -> dict[str, dict[str, dict[
 
 
 def _code() -> str:
-    """Hash of the definitions: the sources of this room, and the version of the package below it."""
-    sources = sorted(Path(__file__).parent.rglob('*.py'))
+    """Hash of what computes: the package's sources, plugs among them, and torch's version."""
+    sources = sorted(Path(__file__).parents[2].rglob('*.py'))
     return digest(*(source.read_bytes() for source in sources), repr(installed(['vitplug', 'torch'])))
 
 

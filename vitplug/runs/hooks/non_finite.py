@@ -50,8 +50,8 @@ class NonFiniteLossHook(Hook):
         grads = [local(p.grad) for group in optimizer.param_groups for p in group['params'] if p.grad is not None]
         # The norm of a tensor is finite where the tensor is, unless its squares leave float32, where no step should be
         # taken either.
-        finite = not grads or _in_all(torch.stack(torch._foreach_norm(grads)).sum().isfinite())
-        if finite:
+        norm = torch.stack(torch._foreach_norm(grads)).sum() if grads else torch.zeros(())
+        if _in_all(norm.isfinite()):  # also asked by a process without gradients, for which the others would wait
             self.in_a_row = 0
             _copy(self.before, self.statistics)
             return
