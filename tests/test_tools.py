@@ -155,7 +155,7 @@ def test_slurm_takes_whole_nodes(started):
         pytest.param(DETECTION, id='detection', marks=pytest.mark.slow),
     ],
 )
-def test_train_resume_and_test(run, run_here, tmp_path, config):
+def test_train_resume_and_test(run, tmp_path, config):
     options = ('--cfg-options', *TINY_LOADERS, *TWO_ITERATIONS[config])
     done = run(*train(config, *options))
     assert done.returncode == 0, done.stderr[-2000:]
@@ -164,9 +164,9 @@ def test_train_resume_and_test(run, run_here, tmp_path, config):
     again = run(*train(config, *options), '--resume')
     assert again.returncode == 0 and 'resumed' in again.stdout
     written = ('--work-dir', 'test', '--out', 'out.pkl', '--show-dir', 'pictures')
-    tested = run_here('test.py', config, checkpoint, *written, *options)
-    assert tested.status == 0, tested.err[-2000:]
-    assert f'{METRICS[config]}: ' in tested.out
+    tested = run(sys.executable, ROOT / 'tools' / 'test.py', config, checkpoint, *written, *options)
+    assert tested.returncode == 0, tested.stderr[-2000:]
+    assert f'{METRICS[config]}: ' in tested.stdout
     assert (tmp_path / 'out.pkl').stat().st_size > 0
     assert list((tmp_path / 'test' / 'pictures').rglob('*.png'))
 
