@@ -9,6 +9,7 @@ the table of docs/hosts.md. Takes about ten minutes.
 
 import argparse
 import importlib
+import re
 import sys
 import tempfile
 from collections import Counter, defaultdict
@@ -258,7 +259,7 @@ def attempt(settings: Mapping, row: Row) -> str:
         compare(settings, row)
         row.compared += 1
     except (ValueError, TypeError, RuntimeError) as error:
-        return str(error).splitlines()[0]
+        return re.sub(r'\S*/file\.pth: ', 'its file in the names of the release: ', str(error).splitlines()[0])
     return ''
 
 

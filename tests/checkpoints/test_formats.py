@@ -143,7 +143,7 @@ def test_rotary_positions_of_timm(name, mode, table, tmp_path):
 def test_rotations_that_vitplug_has_not(name):
     """Without the refusal, all tensors of some load into the network of a CLIP."""
     theirs = timm.create_model(f'vit_pe_{name}', embed_dim=24, depth=1, num_heads=3)
-    with pytest.raises(ValueError, match='timm Perception Encoder: it has rotary positions that no tensor shows'):
+    with pytest.raises(ValueError, match="names of timm's Perception Encoder, whose rotary positions no tensor shows"):
         to_vitplug(theirs.state_dict())
 
 

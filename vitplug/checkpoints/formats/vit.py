@@ -43,8 +43,8 @@ def _check_positions(theirs: State) -> State:
     has_last_norm = 'norm.weight' in theirs or 'fc_norm.weight' in theirs
     if 'norm_pre.weight' in theirs and ('attn_pool.latent' in theirs or not has_last_norm):
         raise ValueError(
-            'timm Perception Encoder: it has rotary positions that no tensor shows, and that vitplug has not; '
-            'vitplug.plug_in takes the model of timm'
+            "names of timm's Perception Encoder, whose rotary positions no tensor shows and vitplug has not, or of "
+            'CLIP without its last norm, which cannot be told from it; vitplug.plug_in takes a model of timm'
         )
     return theirs
 
