@@ -208,16 +208,15 @@ def result_of(task: Task, folder: Path, seconds: float) -> Result:
     from mmengine.config import Config
     from mmengine.logging import MMLogger
 
-    from vitplug.runs.prediction.panels import load_trained, save_predictions
+    from vitplug.runs.prediction.panels import save_predictions
 
     # The training's own log has the lines about the model.
     MMLogger.get_current_instance().setLevel('WARNING')
     cfg = Config.fromfile(CONFIGS / task.config)
     checkpoint = (folder / task.name / 'last_checkpoint').read_text().strip()
-    model, dataset = load_trained(cfg, checkpoint)
     value = last_record(folder / task.name, task.key) / task.scale
     title = f'{task.name}: {task.metric} {value:.3f} on held-out digits'
-    save_predictions(model, dataset, cfg.default_scope, folder / f'{task.name}.png', title)
+    model = save_predictions(cfg, checkpoint, folder / f'{task.name}.png', title)
     return Result(task, value, sum(p.numel() for p in model.parameters()), seconds, checkpoint)
 
 
