@@ -7,7 +7,9 @@ from pathlib import Path
 
 import joblib
 import pytest
+import torch
 from mmengine.config import Config
+from mmengine.registry import MODELS, DefaultScope
 
 from vitplug import demo
 
@@ -31,6 +33,23 @@ def test_last_record_wins(tmp_path):
     assert demo.last_record(tmp_path, 'accuracy/top1') == 75.0
     with pytest.raises(KeyError, match='no record of mIoU'):
         demo.last_record(tmp_path, 'mIoU')
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize('task', demo.TASKS, ids=lambda task: task.name)
+def test_a_training_that_has_ended_gives_a_row_and_a_picture(task, digits, tmp_path, monkeypatch):
+    monkeypatch.setenv('VITPLUG_DIGITS', str(digits))
+    cfg = Config.fromfile(demo.CONFIGS / task.config)
+    with DefaultScope.overwrite_default_scope(cfg.default_scope):
+        model = MODELS.build(cfg.model)
+    work_dir = tmp_path / task.name
+    (work_dir / 'now' / 'vis_data').mkdir(parents=True)
+    (work_dir / 'now' / 'vis_data' / 'scalars.json').write_text(json.dumps({task.key: 0.5 * task.scale}))
+    torch.save(dict(meta=dict(), state_dict=model.state_dict()), work_dir / 'net.pth')
+    (work_dir / 'last_checkpoint').write_text(str(work_dir / 'net.pth'))
+    result = demo.result_of(task, tmp_path, 3.0)
+    assert result.row()[:4] == (task.name, Path(task.config).stem, task.metric, '0.500')
+    assert (tmp_path / f'{task.name}.png').stat().st_size > 10_000
 
 
 def test_table_is_aligned():
