@@ -10,7 +10,6 @@
 import argparse
 import gc
 import json
-import logging
 import platform
 import statistics
 import sys
@@ -30,12 +29,13 @@ from vitplug.commands import command_parser
 from vitplug.files.whole import write_text
 from vitplug.tables import format_table
 
+from .costs import silence_logs
+
 PLUGS = ('cb', 'gab', 'residual', 'broad', 'refiner')
 DTYPES = {'fp32': None, 'bf16': torch.bfloat16, 'fp16': torch.float16}
 TIMES = ('model', 'ms', 'ratio', 'quartiles')
 COUNTS = ('model', 'operations', 'ratio', 'training', 'ratio', 'Python calls', 'ratio')
 ROUNDS, WARM_UP = 5, 2
-Build = Callable[[], nn.Module]
 
 
 # --- models of one size from several libraries; the first library of a host is the one that ratios are to ---
@@ -246,14 +246,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
     if args.threads:
         torch.set_num_threads(args.threads)
-    logging.disable(logging.INFO)  # a line for each model
     where = dict(torch=torch.__version__, python=platform.python_version(), device=_name(args.device))
     print(', '.join(where.values()), f'{torch.get_num_threads()} threads', args.dtype, sep=', ')
     tables = {}
-    for title, rows in _tables(args):
-        tables[title] = rows
-        print(f'\n{title}\n{format_table(rows, range(1, len(rows[0])))}', flush=True)
-        write_text(args.out / 'bench.json', json.dumps(where | dict(tables=tables), indent=1) + '\n')
+    with silence_logs():  # a line for each model
+        for title, rows in _tables(args):
+            tables[title] = rows
+            print(f'\n{title}\n{format_table(rows, range(1, len(rows[0])))}', flush=True)
+            write_text(args.out / 'bench.json', json.dumps(where | dict(tables=tables), indent=1) + '\n')
     print(f'\nwritten: {args.out / "bench.json"}')
     return 0
 

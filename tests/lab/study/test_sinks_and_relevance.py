@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 import torch
 from cases import images, randomize, swin, vit
+from mmengine.structures import BaseDataElement, PixelData
 
-from vitplug.lab.study.measures.relevance import against_mask, pixel_flipping
+from vitplug.lab.study.measures.relevance import against_mask, of_class, of_pixels, pixel_flipping
 from vitplug.lab.study.measures.sinks import find_sinks
 from vitplug.lab.study.places import Place
+from vitplug.tasks.targets import ClassLogit, PixelClass
 
 
 @torch.no_grad()
@@ -65,3 +67,29 @@ def test_pixel_flipping_takes_the_highest_first():
         for y, x in places:
             expected[:, y, x] = mean
         np.testing.assert_array_equal(seen[out], expected)
+
+
+def test_what_a_map_is_to_explain():
+    sample = BaseDataElement()
+    sample.pred_score = torch.tensor([0.2, 0.7, 0.1])
+    target, mask, score = of_class(sample)
+    assert target == ClassLogit(1) and mask is None and score(sample) == pytest.approx(0.7)
+
+
+def of_map(logits):
+    sample, logits = BaseDataElement(), torch.tensor(logits, dtype=torch.float64)
+    labels = logits.argmax(0, keepdim=True) if len(logits) > 1 else (logits > 0).long()
+    sample.seg_logits, sample.pred_sem_seg = PixelData(data=logits), PixelData(data=labels)
+    return sample
+
+
+@pytest.mark.parametrize('outputs', [1, 2])
+def test_the_class_behind_the_background(outputs):
+    """Without pixels of no class, which are most here; one output is the logit of the second class."""
+    ones = np.array([[3.0, -1.0, 2.0, -4.0]])
+    sample = of_map([ones] if outputs == 1 else [0 * ones, ones])
+    target, mask, score = of_pixels(sample, np.array([[1, 0, 0, 255]]), void=255)
+    assert target == PixelClass(1) and mask.tolist() == [[True, False, False, False]]
+    assert score(sample) == pytest.approx(np.mean(1 / (1 + np.exp(-np.array([3.0, 2.0])))))
+    assert of_pixels(sample, np.array([[0, 0, 255, 255]]), void=255) is None
+    assert of_pixels(sample, np.array([[0, 0, 0, 2]]), void=255) is None

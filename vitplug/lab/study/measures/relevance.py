@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import torch
 from mmengine.structures import BaseDataElement
+from torch import Tensor
 
 from vitplug.statistics.images import Arrays
-from vitplug.tasks.kept import probabilities
 from vitplug.tasks.targets import ClassLogit, PixelClass
 
 from ..measure import Run, Seen, measure
@@ -84,7 +84,10 @@ def map_scores(seen: Seen) -> Arrays:
     lies in it, its share of the sum, and of as many highest pixels as it has. Pixel flipping: the score left, mean over
     10 steps; low is good. An image without such a class is left out."""
     [sample] = seen.run.predict(seen.batch, [seen.index])
-    found = _of_class(sample) if seen.run.library == 'mmpretrain' else _of_pixels(seen, sample)
+    if seen.run.library == 'mmpretrain':
+        found = of_class(sample)
+    else:
+        found = of_pixels(sample, label_map(seen).numpy(), void_label(seen.run))
     if found is None:
         return {}
     target, mask, score_of = found
@@ -107,14 +110,15 @@ def map_scores(seen: Seen) -> Arrays:
     return arrays
 
 
-def _of_class(sample: BaseDataElement) -> Studied:
+def of_class(sample: BaseDataElement) -> Studied:
+    """The predicted class of a sample of mmpretrain; it has no mask."""
     label = int(sample.pred_score.argmax())
     return ClassLogit(label), None, lambda after: float(after.pred_score[label])
 
 
-def _of_pixels(seen: Seen, sample: BaseDataElement) -> Studied | None:
-    labels = label_map(seen).numpy()
-    present, counts = np.unique(labels[labels != void_label(seen.run)], return_counts=True)
+def of_pixels(sample: BaseDataElement, labels_HW: np.ndarray, void: int) -> Studied | None:
+    """Of a sample of mmseg: the class with the second most pixels of the label map, None if it is predicted nowhere."""
+    present, counts = np.unique(labels_HW[labels_HW != void], return_counts=True)
     if len(present) < 2:
         return None
     label = int(present[np.argsort(-counts, kind='stable')[1]])
@@ -125,7 +129,15 @@ def _of_pixels(seen: Seen, sample: BaseDataElement) -> Studied | None:
     def probability(after: BaseDataElement) -> float:
         return float(probabilities(after.seg_logits.data)[label][region].mean())
 
-    return PixelClass(label), labels == label, probability
+    return PixelClass(label), labels_HW == label, probability
+
+
+def probabilities(logits_CHW: Tensor) -> Tensor:
+    """Of the classes of each pixel; one output for two classes is that of the second."""
+    if len(logits_CHW) > 1:
+        return logits_CHW.double().softmax(0)
+    second = logits_CHW.double().sigmoid()
+    return torch.cat((1 - second, second))
 
 
 RELEVANCE = (map_scores,)
