@@ -114,9 +114,6 @@ def circle(imports: Iterable[Import]) -> list[str]:
     return []
 
 
-# --- vitplug ---
-
-
 @pytest.fixture(scope='module')
 def imports() -> list[Import]:
     return read_imports(ROOT)
@@ -134,51 +131,3 @@ def test_every_package_is_in_one_row():
     listed = [name for row in ROWS for name in row]
     there = {path.stem for path in ROOT.iterdir() if path.suffix == '.py' or any(path.glob('*.py'))} - {'__init__'}
     assert sorted(listed) == sorted({*there, 'vitplug'})
-
-
-# --- the rules on a small package, which breaks them ---
-
-
-@pytest.fixture
-def package(tmp_path):
-    """Writes modules of a package by their paths, and reads their imports."""
-
-    def write(**modules: str) -> list[Import]:
-        for name, source in modules.items():
-            path = tmp_path / 'house' / f'{name.replace("__", "/")}.py'
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(source)
-            (path.parent / '__init__.py').touch()
-        (tmp_path / 'house' / '__init__.py').touch()
-        return read_imports(tmp_path / 'house')
-
-    return write
-
-
-HOUSE = (('cellar',), ('hall', 'kitchen'), ('attic',))
-
-
-@pytest.mark.parametrize(
-    'source',
-    [
-        'import house.attic.roof',
-        'from ..attic.roof import tile',
-        'def late():\n    from house.attic import roof',
-        'from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ..attic.roof import tile',
-        'from house.kitchen.stove import heat',
-    ],
-)
-def test_import_that_does_not_run_down_is_found(package, source):
-    imports = package(hall__door=source, attic__roof='', cellar__wall='', kitchen__stove='from ..cellar import wall')
-    [complaint] = upward(imports, HOUSE)
-    assert complaint.startswith('house.hall.door (line ')
-
-
-def test_circles_are_found(package):
-    late = 'def late():\n    from . import b'
-    assert set(circle(package(hall__a=late, hall__b='from .c import C', hall__c='from .a import A'))) == {
-        *('house.hall.a', 'house.hall.b', 'house.hall.c')
-    }
-    # For a type checker alone, a part may name its owner.
-    typed = 'from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .a import A'
-    assert not circle(package(hall__c=typed))
