@@ -13,7 +13,16 @@ from torch import Tensor, nn
 from vitplug.plugs.plug_set import is_plug
 from vitplug.registry import WEIGHT_INITIALIZERS
 
-from .files import WRONG_SHAPES, check_numbers, find_meta, find_weights, local_file, read_checkpoint
+from .files import (
+    WRONG_SHAPES,
+    check_finite,
+    check_numbers,
+    find_meta,
+    find_weights,
+    local_file,
+    read_checkpoint,
+    some_of,
+)
 from .fit import BACKBONE, Coverage, check_fit, check_unseen, describe_unseen, is_named, plain
 from .formats import is_derived, to_vitplug
 from .position_tables import PREFIXES, find_grid, square_grid
@@ -154,6 +163,59 @@ def load_content(
     check_unseen(settings, backbone, path)
     print_log(str(coverage), logger='current')
     return coverage
+
+
+def check_state(
+    model: nn.Module, state: Mapping[str, Tensor], settings: Mapping, path: str | os.PathLike, exact: bool = False
+) -> None:
+    """Checks the weights of a training, by the model's keys, before anything is loaded.
+
+    Args:
+        model: The model.
+        state: The weights.
+        settings: The config of their training, see :func:`~vitplug.checkpoints.settings.read_settings`.
+        path: The checkpoint, for the error.
+        exact: Refuse tensors of another shape, which hosts would resize: an optimizer's state is not resized.
+
+    Raises:
+        ValueError: If a number is not finite, or a tensor of another type, of another grid of tokens or, if ``exact``,
+            of another shape than the model's.
+    """
+    own = model.state_dict()
+    # Masks and the like hold infinity in every model.
+    finite = {name for name, value in own.items() if value.isfinite().all()}
+    check_finite({name: value for name, value in state.items() if name in finite}, path)
+    check_numbers(state, own, path)
+    check_grid(model, state, settings, path)
+    if changed := [name for name in own if exact and name in state and own[name].shape != state[name].shape]:
+        raise misfit(path, changed, len(own))
+
+
+def load_state(model: nn.Module, state: Mapping[str, Tensor], path: str | os.PathLike) -> list[str]:
+    """Loads all weights of a model.
+
+    Returns:
+        The weights of a backbone and of plugs in ``state`` that the model has no place for.
+
+    Raises:
+        ValueError: If a tensor of the model is missing, or does not fit.
+    """
+    try:
+        missing, unexpected = model.load_state_dict(state, strict=False)
+    except WRONG_SHAPES as error:
+        raise ValueError(f'{path} does not fit the model of the config: {error}') from error
+    lacking = [name for name in missing if not is_derived(name) and not name.endswith('num_batches_tracked')]
+    if lacking:
+        raise misfit(path, lacking, len(model.state_dict()))
+    return [name for name in unexpected if (name.startswith(BACKBONE) or is_plug(name)) and not is_derived(name)]
+
+
+def misfit(path: str | os.PathLike, lacking: Collection[str], count: int) -> ValueError:
+    """The error for tensors of a model, of ``count``, that a checkpoint lacks or has in another shape."""
+    return ValueError(
+        f'{path} does not fit the model of the config: {len(lacking)} of its {count} parameters and buffers are not in '
+        f'it, or in another shape, e.g. {some_of(lacking, 3)}: use a checkpoint of this config'
+    )
 
 
 def _without(given: dict[str, Tensor], reset: Collection[str], wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:

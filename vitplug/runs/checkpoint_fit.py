@@ -2,7 +2,8 @@
 
 import re
 from collections import OrderedDict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from mmengine.config import Config
@@ -14,14 +15,12 @@ from mmengine.runner import Runner
 from mmengine.runner.base_loop import BaseLoop
 from torch import Tensor, nn
 
-from vitplug.checkpoints.files import WRONG_SHAPES, check_finite, check_numbers, some_of
-from vitplug.checkpoints.formats import is_derived
-from vitplug.checkpoints.pretrained import check_grid, find_mismatches
+from vitplug.checkpoints.files import some_of
+from vitplug.checkpoints.pretrained import check_state, load_state, misfit
 from vitplug.checkpoints.settings import compare, list_changes, read_settings
 from vitplug.checkpoints.through_mmengine import has_host
 from vitplug.config.parts import averaging_hooks
 from vitplug.errors import CheckpointNotRead
-from vitplug.plugs.plug_set import is_plug
 from vitplug.registry import HOOKS, PLUGS
 
 from .checks.classes import check_trained
@@ -72,17 +71,16 @@ class CheckpointFitHook(Hook):
         if resumes:
             _check_resumable(path, checkpoint)
         given, averages = (model_weights(path, checkpoint, key) for key in ('state_dict', 'ema_state_dict'))
-        _check_numbers(path, model, _settings_of(checkpoint), given, averages)
-        state = model.state_dict()
+        with _refusals():
+            for weights in (given, averages):
+                # Nothing may be resized where a training goes on: the optimizer's state would not be.
+                check_state(model, weights, _settings_of(checkpoint), path, exact=resumes)
         if isinstance(runner._train_loop, BaseLoop) and not resumes:
+            state = model.state_dict()
             lacking = [name for name in state if name not in given or given[name].shape != state[name].shape]
             if not has_host(model) and len(lacking) == len(state):  # hosts refuse files of other networks themselves
-                raise _misfit(path, lacking, len(state))
+                raise CheckpointNotRead(str(misfit(path, lacking, len(state))))
             return
-        # Nothing may be resized where a training goes on: the optimizer's state would not be.
-        for weights in (given, averages) if resumes else ():
-            if changed := [name for name in state if name in weights and weights[name].shape != state[name].shape]:
-                raise _misfit(path, changed, len(state))
         _check_settings_and_load(path, model, checkpoint, runner.cfg, resumes, self.allow_changes)
         loop = runner._train_loop if resumes else getattr(runner, '_test_loop', None)
         if isinstance(loop, BaseLoop) and not self.allow_changes:
@@ -102,8 +100,18 @@ def load_for_inference(path: str, model: nn.Module, checkpoint: Mapping, cfg: Co
     Raises:
         CheckpointNotRead: Names the file, what is wrong and what to do.
     """
-    _check_numbers(path, model, _settings_of(checkpoint), model_weights(path, checkpoint))
+    with _refusals():
+        check_state(model, model_weights(path, checkpoint), _settings_of(checkpoint), path)
     _check_settings_and_load(path, model, checkpoint, cfg, False, allow_changes)
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Turns the refusals of weights into the errors of a run."""
+    try:
+        yield
+    except ValueError as error:
+        raise CheckpointNotRead(str(error)) from error
 
 
 def bare_model(model: nn.Module) -> nn.Module:
@@ -143,42 +151,6 @@ def model_weights(path: str, checkpoint: Mapping, key: str = 'state_dict') -> Or
     return weights
 
 
-def _check_numbers(path: str, model: nn.Module, settings: Mapping, *given: Mapping[str, Tensor]) -> None:
-    """Checks that weights are finite floating point numbers and, the first, made for this grid of tokens."""
-    state = model.state_dict()
-    # Masks and the like hold infinity in every model.
-    finite = {name for name, value in state.items() if value.isfinite().all()}
-    try:
-        for weights in given:
-            check_finite({name: value for name, value in weights.items() if name in finite}, path)
-            check_numbers(weights, state, path)
-        check_grid(model, given[0], settings, path)
-    except ValueError as error:
-        raise CheckpointNotRead(str(error)) from error
-
-
-def _load_weights(path: str, model: nn.Module, given: Mapping[str, Tensor]) -> list[str]:
-    """Loads all weights of a model, and returns those of the checkpoint's backbone that the model does not have."""
-    try:
-        missing, unexpected = model.load_state_dict(given, strict=False)
-    except WRONG_SHAPES as error:
-        mismatches = [name for name, *_ in find_mismatches(error)]
-        if not mismatches:
-            raise CheckpointNotRead(f'{path} does not fit the model of the config: {error}') from error
-        missing, unexpected = [*mismatches, *(name for name in model.state_dict() if name not in given)], []
-    lacking = [name for name in missing if not is_derived(name) and not name.endswith('num_batches_tracked')]
-    if lacking:
-        raise _misfit(path, lacking, len(model.state_dict()))
-    return [name for name in unexpected if (name.startswith('backbone.') or is_plug(name)) and not is_derived(name)]
-
-
-def _misfit(path: str, lacking: Collection[str], count: int) -> CheckpointNotRead:
-    return CheckpointNotRead(
-        f'{path} does not fit the model of the config: {len(lacking)} of its {count} parameters and buffers are not in '
-        f'it, or in another shape, e.g. {some_of(lacking, SHOWN)}: use a checkpoint of this config'
-    )
-
-
 # --- settings ---
 
 
@@ -201,7 +173,8 @@ def _check_settings_and_load(
         raise CheckpointNotRead(f'{said}: use its config, or pass --allow-changes if this is meant')
     if changes:
         logger.warning(said)
-    unexpected = _load_weights(path, model, model_weights(path, checkpoint))
+    with _refusals():
+        unexpected = load_state(model, model_weights(path, checkpoint), path)
     if unexpected and not allow_changes:
         raise CheckpointNotRead(
             f'{path} does not fit the model of the config: it has {len(unexpected)} weights for which the backbone has '

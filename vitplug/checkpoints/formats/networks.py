@@ -22,24 +22,6 @@ TIMM_MIXER = Format(
         ),
     ),
 )
-MM_MIXER = Format(
-    'timm MLP-Mixer',
-    MIXER,
-    (r'blocks\.\d+\.mlp_tokens\.fc1\.weight',),
-    table(
-        """
-        stem.proj                   patch_embed.projection
-        blocks.{}.norm1             layers.{}.ln1
-        blocks.{}.mlp_tokens.fc1    layers.{}.token_mix.layers.0.0
-        blocks.{}.mlp_tokens.fc2    layers.{}.token_mix.layers.1
-        blocks.{}.norm2             layers.{}.ln2
-        blocks.{}.mlp_channels.fc1  layers.{}.channel_mix.layers.0.0
-        blocks.{}.mlp_channels.fc2  layers.{}.channel_mix.layers.1
-        norm                        ln1
-        head                        .head.fc
-        """
-    ),
-)
 MM_MIXER = Format('OpenMMLab MLP-Mixer', MIXER, (r'layers\.\d+\.token_mix\.layers\.0\.0\.weight',))
 
 # --- PiT, whose names vitplug has ---
