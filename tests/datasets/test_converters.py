@@ -57,7 +57,9 @@ def stage1(tmp_path):
 
 
 def converted(module, source):
-    return module.convert(source, source.with_name(f'{source.name}.out'), log=lambda line: None)
+    out = source.with_name(f'{source.name}.out')
+    module.convert(source, out)
+    return out
 
 
 def test_both_forms_of_camvid_give_the_same(segnet, tmp_path):
@@ -109,37 +111,21 @@ def test_config_reads_nuclei(stage1, monkeypatch):
     assert [mask.sum() for mask in item.gt_instances.masks.masks] == [34, 99]
 
 
-def label(value):
-    return lambda root: put(root / 'testannot/a.png', np.full((6, 8), value, np.uint8))
-
-
-BAD_ROADS = [
-    (lambda root: (root / 'valannot').rename(root / 'other'), r'expected the folders .*valannot'),
-    (lambda root: (root / 'val/a.png').unlink(), r'val has 1 images and .*without a partner: a'),
-    (label(12), r'testannot/a.png: label 12 is none of 0 to 10, nor 11 for void'),
-    (
-        lambda root: put(root / 'testannot/a.png', np.zeros((6, 4), np.uint8)),
-        r'a.png has 4 x 6 pixels, its image 8 x 6',
-    ),
-    (lambda root: put(root / 'testannot/a.png', np.zeros((6, 8, 3), np.uint8)), r'one channel of 8 bit'),
-    (lambda root: (root / 'test/a.png').write_bytes(b'no image'), r'a.png is no image that can be read'),
-]
-BAD_NUCLEI = [
-    (lambda root: root.rename(root.with_name('moved')), r'expected folders IMAGE/images and IMAGE/masks'),
-    (lambda root: (root / 'a/images/a.png').unlink(), r'a/images has 0 PNG files'),
-    (lambda root: (root / 'f/masks').rename(root / 'f/mask'), r'a mask for each nucleus'),
-    (lambda root: (root / 'b').rename(root.parent / 'elsewhere'), r'all of its 4 images are in one split'),
-    (
-        lambda root: put(root / 'b/masks/first.png', np.ones((20, 31), np.uint8)),
-        r'first\.png has 31 x 20 pixels, its image 30 x 20',
-    ),
-    (lambda root: put(root / 'c/masks/first.png', np.zeros(SHAPE, np.uint8)), r'first\.png is empty: remove it'),
-]
-
-
 @pytest.mark.parametrize(
     ('module', 'change', 'message'),
-    [*((camvid, *row) for row in BAD_ROADS), *((nuclei, *row) for row in BAD_NUCLEI)],
+    [
+        (camvid, lambda root: root.rename(root.with_name('moved')), r'expected the folders trainannot'),
+        (camvid, lambda root: (root / 'val/a.png').unlink(), r"val has 1 images and .*without a partner: \['a'\]"),
+        (nuclei, lambda root: root.rename(root.with_name('moved')), r'expected folders IMAGE/images and IMAGE/masks'),
+        (nuclei, lambda root: (root / 'a/images/a.png').unlink(), r'a/images has 0 PNG files'),
+        (nuclei, lambda root: (root / 'f/masks').rename(root / 'f/mask'), r'a mask for each nucleus'),
+        (nuclei, lambda root: (root / 'b').rename(root.parent / 'elsewhere'), r'all of its 4 images are in one split'),
+        (
+            nuclei,
+            lambda root: put(root / 'b/masks/first.png', np.ones((20, 31), np.uint8)),
+            r'first\.png has 31 x 20 pixels, its image 30 x 20',
+        ),
+    ],
 )
 def test_wrong_folders_are_refused_before_anything_is_written(module, change, message, request):
     source = request.getfixturevalue('segnet' if module is camvid else 'stage1')

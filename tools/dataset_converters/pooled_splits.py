@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vitplug.datasets.converting import converter_errors, converter_parser
+from vitplug.datasets.converting import converter_parser
 from vitplug.datasets.pooled_splits import POOLS, write_pooled_lists
+from vitplug.errors import one_line_errors
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -15,7 +16,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument('--seed', type=int, default=0, help="seed of the shuffling; 0 is the paper's")
     parser.add_argument('--images', type=int, help='expected number of images, if not the whole data set')
     args = parser.parse_args(argv)
-    with converter_errors(parser):
+    with one_line_errors():
         counts = write_pooled_lists(args.name, args.root, args.seed, args.images)
     for name, count in counts.items():
         print(f'{args.root}/meta/{name}.txt: {count} images')

@@ -5,10 +5,7 @@ of PNG files, with label 11 for void. The other one has ``images/SPLIT`` and ``a
 void. The result has the second form, with PNG files alone.
 """
 
-from collections.abc import Callable
 from pathlib import Path
-
-import numpy as np
 
 from vitplug.files.folders import files_in
 
@@ -21,20 +18,16 @@ VOID = 255
 FORMS = (('{}', '{}annot', CLASSES), ('images/{}', 'annotations/{}', VOID))
 
 
-def convert(source: Path, out: Path, log: Callable[[str], object] = print) -> Path:
-    """Writes the images and label maps of all splits; all label maps are checked before the first file is written.
+def convert(source: Path, out: Path) -> None:
+    """Writes the images and label maps of all splits. `vitplug check` finds wrong sizes and labels in the result.
 
     Args:
         source: Folder in one of the two forms.
         out: Folder to make.
-        log: Called with a line for each split.
-
-    Returns:
-        The folder.
 
     Raises:
         FileNotFoundError: If the folder has neither form.
-        ValueError: If an image has no label map or the other way round, sizes differ, or a label is no class.
+        ValueError: If an image has no label map or the other way round.
         FileExistsError: If the result has files.
     """
     check_empty(out)
@@ -43,39 +36,24 @@ def convert(source: Path, out: Path, log: Callable[[str], object] = print) -> Pa
         raise FileNotFoundError(
             f'{source}: expected the folders trainannot, valannot and testannot, or annotations/train, val and test'
         )
-    pairs = {split: _pairs(source / form[0].format(split), source / form[1].format(split)) for split in SPLITS}
-    for image, label in (pair for split in SPLITS for pair in pairs[split]):
-        _labels(image, label, form[2])
-    for split in SPLITS:
-        for image, label in pairs[split]:
+    images, annotations, void = form
+    pairs = {split: pairs_of(source / images.format(split), source / annotations.format(split)) for split in SPLITS}
+    for split, found in pairs.items():
+        for image, path in found:
+            labels = read_image(path)
             write_png(out / 'images' / split / f'{image.stem}.png', read_image(image, 'RGB'))
-            write_png(out / 'annotations' / split / f'{image.stem}.png', _labels(image, label, form[2]))
-        log(f'{split}: {len(pairs[split])} images in {out / "images" / split}')
-    return out
+            labels[labels == void] = VOID
+            write_png(out / 'annotations' / split / f'{image.stem}.png', labels)
+        print(f'{split}: {len(found)} images in {out / "images" / split}')
 
 
-def _pairs(images: Path, maps: Path) -> list[tuple[Path, Path]]:
+def pairs_of(images: Path, maps: Path) -> list[tuple[Path, Path]]:
     """The images of a split with their label maps, by name."""
     pictures = {path.stem: path for path in files_in(images, '.png', '.jpg', '.jpeg')}
     labels = {path.stem: path for path in files_in(maps, '.png')}
-    lonely = sorted(pictures.keys() ^ labels.keys())
-    if lonely or not pictures:
+    if pictures.keys() != labels.keys() or not pictures:
+        lonely = sorted(pictures.keys() ^ labels.keys())[:3]
         raise ValueError(
-            f'{images} has {len(pictures)} images and {maps} {len(labels)} label maps'
-            + (f'; without a partner: {", ".join(lonely[:3])}' if lonely else '')
+            f'{images} has {len(pictures)} images and {maps} {len(labels)} label maps; without a partner: {lonely}'
         )
     return [(pictures[name], labels[name]) for name in pictures]
-
-
-def _labels(image: Path, path: Path, void: int) -> np.ndarray:
-    """A label map with :data:`VOID` for void, checked."""
-    labels = read_image(path)
-    if labels.ndim != 2 or labels.dtype != np.uint8:
-        raise ValueError(f'{path}: expected a label map of one channel of 8 bit, got {labels.dtype} {labels.shape}')
-    unknown = np.setdiff1d(labels, [*range(CLASSES), void])
-    if len(unknown):
-        raise ValueError(f'{path}: label {unknown[0]} is none of 0 to {CLASSES - 1}, nor {void} for void')
-    size = read_image(image).shape[:2]
-    if size != labels.shape:
-        raise ValueError(f'{path} has {labels.shape[1]} x {labels.shape[0]} pixels, its image {size[1]} x {size[0]}')
-    return np.where(labels == void, VOID, labels).astype(np.uint8)

@@ -1,32 +1,19 @@
 """Scenes of garments in the layouts of ADE20K and COCO, composed as those of digits from Fashion-MNIST's photographs.
 
-Training scenes show the 60,000 photographs for training, validation scenes the 10,000 for tests. :mod:`.scenes` says
-what is written. Single garments need no scenes: mmpretrain's ``FashionMNIST`` reads the photographs.
+Training scenes show the 60,000 photographs for training, validation scenes the 10,000 for tests. Single garments need
+no scenes: mmpretrain's ``FashionMNIST`` reads the photographs.
 """
 
-import os
-from functools import partial
 from pathlib import Path
 
 import cv2
 import numpy as np
 from scipy import ndimage
-from torchvision.datasets.mnist import read_image_file, read_label_file
+from torchvision.datasets.mnist import FashionMNIST, read_image_file, read_label_file
 
-from .scenes import Log, Pool, Source, make_scenes
+from .scenes import Source, make_scenes, occupied
 
-CLASSES = (
-    'T-shirt/top',
-    'Trouser',
-    'Pullover',
-    'Dress',
-    'Coat',
-    'Sandal',
-    'Shirt',
-    'Sneaker',
-    'Bag',
-    'Ankle boot',
-)
+CLASSES = tuple(FashionMNIST.classes)
 # Fashion-MNIST's names of the splits, in its files.
 PARTS = {'train': 'train', 'val': 't10k'}
 # Grey levels from this share of the brightest one belong to the garment, and what they enclose.
@@ -41,65 +28,47 @@ def silhouette(photo: np.ndarray) -> np.ndarray:
 
 
 def render_garment(photo: np.ndarray, height: int, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Cut out a garment and enlarge it smoothly, until its longer side fills the box.
-
-    Args:
-        photo: Photograph of shape (28, 28), 0 (background) to 255.
-        height: Height of the box in pixels.
-        width: Width of the box in pixels.
+    """A garment of a photograph (28, 28), smoothly enlarged until its longer side fills a box of height and width.
 
     Returns:
         Opacity of shape (h, w), float32 0..1, 0.5 at the outline, and the share of the garment's colour in each pixel,
         ``DARKEST`` to 1.
     """
     shape = silhouette(photo)
-    rows, cols = np.flatnonzero(shape.any(axis=1)), np.flatnonzero(shape.any(axis=0))
-    box = slice(rows[0], rows[-1] + 1), slice(cols[0], cols[-1] + 1)
+    box = occupied(shape)
     # A border lets the outline fade out; grey levels are continued into it, so that the outline is not dark.
     shape, grey = np.pad(shape[box].astype(np.float32), 1), np.pad(photo[box].astype(np.float32), 1, mode='edge')
     longer = max(shape.shape) - 2
     size = round(width * shape.shape[1] / longer), round(height * shape.shape[0] / longer)
     opacity = np.clip((cv2.resize(shape, size, interpolation=cv2.INTER_CUBIC) - 0.5) / 0.4 + 0.5, 0, 1)
     grey = np.clip(cv2.resize(grey, size, interpolation=cv2.INTER_CUBIC) / photo.max(), 0, 1)
-    rows, cols = np.flatnonzero(opacity.any(axis=1)), np.flatnonzero(opacity.any(axis=0))
-    box = slice(rows[0], rows[-1] + 1), slice(cols[0], cols[-1] + 1)
+    box = occupied(opacity)
     return opacity[box], DARKEST + (1 - DARKEST) * grey[box]
 
 
-def load_pools(folder: str | os.PathLike, seed: int) -> dict[str, Pool]:
-    """The photographs of both splits, which do not depend on the seed."""
+def garments(folder: str | Path) -> Source:
+    """The photographs of both splits, from a folder with Fashion-MNIST's four files, unpacked."""
     pools = {}
     for split, part in PARTS.items():
-        images = read_image_file(os.path.join(folder, f'{part}-images-idx3-ubyte')).numpy()
-        labels = read_label_file(os.path.join(folder, f'{part}-labels-idx1-ubyte')).numpy()
-        ids = tuple(np.flatnonzero(labels == label) for label in range(len(CLASSES)))
-        pools[split] = Pool(images, ids, render_garment)
-    return pools
+        images = read_image_file(f'{folder}/{part}-images-idx3-ubyte').numpy()
+        labels = read_label_file(f'{folder}/{part}-labels-idx1-ubyte').numpy()
+        pools[split] = images, [np.flatnonzero(labels == label) for label in range(len(CLASSES))]
+    return Source('garment', "Scenes of Fashion-MNIST's garments", CLASSES, pools, render_garment)
 
 
 def make_garment_scenes(
-    root: str | os.PathLike,
-    fashion_mnist: str | os.PathLike,
-    *,
-    seed: int = 0,
-    num_scenes: tuple[int, int] = (4000, 300),
-    log: Log = print,
+    root: str | Path, fashion_mnist: str | Path, *, seed: int = 0, num_scenes: tuple[int, int] = (4000, 300)
 ) -> Path:
-    """Write scenes of garments in ADE20K and COCO layout into one folder.
+    """Writes scenes of garments in ADE20K and COCO layout into one folder.
 
     Args:
         root: The folder to make.
         fashion_mnist: Folder with Fashion-MNIST's four files, unpacked.
         seed: Seed of all images, at least 0.
         num_scenes: Numbers of (training, validation) scenes for each layout, each at least 1.
-        log: Called with each line of progress.
-
-    Returns:
-        The folder.
 
     Raises:
         FileNotFoundError: If a file of Fashion-MNIST is missing.
         ValueError: As :func:`.scenes.make_scenes`.
     """
-    source = Source('garment', "Scenes of Fashion-MNIST's garments", CLASSES, partial(load_pools, fashion_mnist))
-    return make_scenes(root, source, seed, dict(ade=num_scenes, coco=num_scenes), log)
+    return make_scenes(root, garments(fashion_mnist), seed, dict(ade=num_scenes, coco=num_scenes))

@@ -13,7 +13,6 @@ There is no public split, so each image is put into one by its name. The result:
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -23,24 +22,20 @@ from vitplug.files.folders import files_in
 from .converting import check_empty, read_image, write_png
 
 SPLITS = ('train', 'val')
+# One image of so many is in ``val``.
 ONE_IN = 5
-"""One image of so many is in ``val``."""
 
 
-def convert(source: Path, out: Path, log: Callable[[str], object] = print) -> Path:
-    """Writes the images and annotations of both splits; all masks are checked before the first file is written.
+def convert(source: Path, out: Path) -> None:
+    """Writes the images and annotations of both splits, after reading all masks.
 
     Args:
         source: Folder with one folder for each image.
         out: Folder to make.
-        log: Called with a line for each split.
-
-    Returns:
-        The folder.
 
     Raises:
         FileNotFoundError: If no folder of an image is there, or one lacks its image or its masks.
-        ValueError: If a mask has another size than its image, or is empty, or a split would be.
+        ValueError: If a mask has another size than its image, or a split would be empty.
         FileExistsError: If the result has files.
     """
     check_empty(out)
@@ -55,8 +50,7 @@ def convert(source: Path, out: Path, log: Callable[[str], object] = print) -> Pa
         for folder in parts[split]:
             write_png(out / split / f'{folder.name}.png', read_image(image_of(folder), 'RGB'))
         (out / f'{split}.json').write_text(json.dumps(table) + '\n')
-        log(f'{split}: {len(table["images"])} images, {len(table["annotations"])} nuclei in {out / split}')
-    return out
+        print(f'{split}: {len(table["images"])} images, {len(table["annotations"])} nuclei in {out / split}')
 
 
 def split_of(name: str) -> str:
@@ -65,11 +59,7 @@ def split_of(name: str) -> str:
 
 
 def image_of(folder: Path) -> Path:
-    """The image of a folder.
-
-    Raises:
-        FileNotFoundError: If there is not exactly one.
-    """
+    """The image of a folder; FileNotFoundError if there is not exactly one."""
     files = files_in(folder / 'images', '.png')
     if len(files) != 1:
         raise FileNotFoundError(f'{folder / "images"} has {len(files)} PNG files: expected the image')
@@ -83,29 +73,22 @@ def coco_of(folders: list[Path]) -> dict:
     for number, folder in enumerate(folders, 1):
         height, width = read_image(image_of(folder)).shape[:2]
         images.append(dict(id=number, file_name=f'{folder.name}.png', width=width, height=height))
-        for mask in masks_of(folder, (height, width)):
-            annotations.append(dict(id=len(annotations) + 1, image_id=number, **annotation_of(mask)))
+        masks = files_in(folder / 'masks', '.png')
+        if not masks:
+            raise FileNotFoundError(f'{folder / "masks"} has no PNG files: expected a mask for each nucleus')
+        for path in masks:
+            annotation = annotation_of(path, (height, width))
+            annotations.append(dict(id=len(annotations) + 1, image_id=number, **annotation))
     return dict(images=images, annotations=annotations, categories=[{'id': 1, 'name': 'nucleus'}])
 
 
-def masks_of(folder: Path, shape: tuple[int, int]) -> Iterator[np.ndarray]:
-    """The masks of an image as bool arrays of its height and width."""
-    paths = files_in(folder / 'masks', '.png')
-    if not paths:
-        raise FileNotFoundError(f'{folder / "masks"} has no PNG files: expected a mask for each nucleus')
-    for path in paths:
-        mask = read_image(path, 'L') > 0
-        if mask.shape != shape:
-            raise ValueError(f'{path} has {mask.shape[1]} x {mask.shape[0]} pixels, its image {shape[1]} x {shape[0]}')
-        if not mask.any():
-            raise ValueError(f'{path} is empty: remove it')
-        yield mask
-
-
-def annotation_of(mask: np.ndarray) -> dict:
-    """Box, area and run-length encoding of a mask (H, W)."""
+def annotation_of(path: Path, shape: tuple[int, int]) -> dict:
+    """Box, area and run-length encoding of the mask in a file, of an image ``(height, width)``."""
     from pycocotools import mask as coco  # comes with mmdet
 
+    mask = read_image(path, 'L') > 0
+    if mask.shape != shape:
+        raise ValueError(f'{path} has {mask.shape[1]} x {mask.shape[0]} pixels, its image {shape[1]} x {shape[0]}')
     runs = coco.encode(np.asfortranarray(mask, np.uint8))
     return dict(
         category_id=1,

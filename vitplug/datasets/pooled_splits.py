@@ -12,7 +12,7 @@ The archives of Caltech-101 and Stanford Dogs have such folders, so their lists 
 folders of Pets and Cars are not public: classes of Pets are sorted by name, classes of Cars by number.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,27 +23,60 @@ from vitplug.files.folders import files_in
 SHARES = {'train': 0.7, 'val': 0.15, 'test': 0.15}
 EXTENSIONS = ('.jpg', '.jpeg', '.png')
 
-Class = str | int
-Entry = tuple[str, int]
+# File name and class of an image.
+Entry = tuple[str, str | int]
+
+
+def by_folder(folder: Path) -> list[Entry]:
+    """The class of an image is its folder."""
+    classes = [path for path in folder.iterdir() if path.is_dir()]
+    return [(f'{path.name}/{image.name}', path.name) for path in classes for image in files_in(path, *EXTENSIONS)]
+
+
+def by_name(folder: Path) -> list[Entry]:
+    """The class of an image is its file name up to the last underscore."""
+    return [(image.name, image.name.rpartition('_')[0]) for image in files_in(folder, *EXTENSIONS)]
+
+
+def by_list(folder: Path) -> list[Entry]:
+    """The class of an image is a number in ``cars_annos.mat`` beside the folder."""
+    from scipy.io import loadmat
+
+    with open(folder.with_name('cars_annos.mat'), 'rb') as file:
+        annotations = loadmat(file, squeeze_me=True)['annotations']
+    pairs = zip(annotations['relative_im_path'], annotations['class'], strict=True)
+    return [(Path(image).name, int(number)) for image, number in pairs]
 
 
 @dataclass(frozen=True)
 class Pool:
-    """A data set with pooled images.
+    """A data set with pooled images."""
 
-    Attributes:
-        archives: Archive to unpack into the root folder, and its source.
-        folder: Folder of the images in the root.
-        find: Returns class and file name in ``folder`` of every image, given root and folder.
-        num_classes: Number of classes.
-        num_images: Number of images.
-    """
-
-    archives: str
-    folder: str
-    find: Callable[[Path, Path], Iterable[tuple[Class, str]]]
+    archives: str  # archive to unpack into the root folder, and its source
+    folder: str  # folder of the images in the root
+    find: Callable[[Path], list[Entry]]  # lists the images of the folder
     num_classes: int
     num_images: int
+
+
+POOLS = {
+    'pets': Pool('images.tar.gz of https://www.robots.ox.ac.uk/~vgg/data/pets', 'images', by_name, 37, 7390),
+    'caltech101': Pool(
+        '101_ObjectCategories.tar.gz of https://data.caltech.edu/records/mzrjq-6wc02',
+        '101_ObjectCategories',
+        by_folder,
+        102,
+        9144,
+    ),
+    'cars': Pool(
+        'car_ims.tgz (all images in one folder) of https://ai.stanford.edu/~jkrause/cars/car_dataset.html',
+        'car_ims',
+        by_list,
+        196,
+        16185,
+    ),
+    'dogs': Pool('images.tar of http://vision.stanford.edu/aditya86/ImageNetDogs', 'Images', by_folder, 120, 20580),
+}
 
 
 def write_pooled_lists(name: str, root: str | Path, seed: int = 0, num_images: int | None = None) -> dict[str, int]:
@@ -60,92 +93,40 @@ def write_pooled_lists(name: str, root: str | Path, seed: int = 0, num_images: i
 
     Raises:
         FileNotFoundError: If a folder, the list of Cars or an image in it is missing.
-        FileExistsError: If there are other lists.
         ValueError: If the number of classes or images is not the expected one.
     """
-    pool, root = POOLS[name], Path(root)
-    entries = find_entries(pool, root, pool.num_images if num_images is None else num_images)
-    parts = split_pool(entries, seed)
-    texts = {
-        root / 'meta' / f'pooled_{split}.txt': ''.join(f'{image} {label}\n' for image, label in part)
-        for split, part in parts.items()
-    }
-    if other := [str(path) for path, text in texts.items() if path.is_file() and path.read_text() != text]:
-        raise FileExistsError(f'there are other lists, which are not overwritten: remove {", ".join(other)}')
-    (root / 'meta').mkdir(exist_ok=True)
-    for path, text in texts.items():
-        path.write_text(text)
+    pool, meta = POOLS[name], Path(root) / 'meta'
+    parts = split_pool(find_entries(pool, Path(root), num_images or pool.num_images), seed)
+    meta.mkdir(exist_ok=True)
+    for split, part in parts.items():
+        (meta / f'pooled_{split}.txt').write_text(''.join(f'{image} {label}\n' for image, label in part))
     return {f'pooled_{split}': len(part) for split, part in parts.items()}
 
 
-def find_entries(pool: Pool, root: Path, num_images: int) -> list[Entry]:
+def find_entries(pool: Pool, root: Path, num_images: int) -> list[tuple[str, int]]:
     """File name and label of every image in the order of ``ImageFolder``: sorted classes, then sorted file names."""
     folder, again = root / pool.folder, f'unpack {pool.archives} in {root.absolute()}'
     if not folder.is_dir():
         raise FileNotFoundError(f'no such folder: {folder.absolute()}; {again}')
-    pairs = sorted(pool.find(root, folder))
-    labels = {key: label for label, key in enumerate(sorted({key for key, _ in pairs}))}
-    if len(labels) != pool.num_classes:
-        raise ValueError(f'{folder.absolute()} has images of {len(labels)} classes, not of {pool.num_classes}: {again}')
-    if len(pairs) != num_images:
+    entries = pool.find(folder)
+    classes = sorted({label for _, label in entries})
+    if len(classes) != pool.num_classes:
         raise ValueError(
-            f'{folder.absolute()} has {len(pairs)} images instead of {num_images}: {again}, or add '
-            f'--images {len(pairs)} to split these'
+            f'{folder.absolute()} has images of {len(classes)} classes, not of {pool.num_classes}: {again}'
         )
-    if missing := [image for _, image in pairs if not (folder / image).is_file()]:
+    if len(entries) != num_images:
+        raise ValueError(
+            f'{folder.absolute()} has {len(entries)} images instead of {num_images}: {again}, or add '
+            f'--images {len(entries)} to split these'
+        )
+    if missing := [image for image, _ in entries if not (folder / image).is_file()]:
         raise FileNotFoundError(f'{folder.absolute()} lacks {len(missing)} images, such as {missing[0]}: {again}')
-    return [(image, labels[key]) for key, image in pairs]
+    return sorted(((image, classes.index(label)) for image, label in entries), key=lambda entry: entry[::-1])
 
 
-def split_pool(entries: Sequence[Entry], seed: int) -> dict[str, list[Entry]]:
+def split_pool(entries: Sequence, seed: int) -> dict[str, list]:
     """Shuffled parts of 70, 15 and 15 %, rounded down; the remaining images are in no part."""
     order = np.random.RandomState(seed).permutation(len(entries))
     sizes = [int(len(entries) * share) for share in SHARES.values()]
     parts = np.split(order, np.cumsum(sizes))
     return {split: [entries[i] for i in part] for split, part in zip(SHARES, parts[:-1], strict=True)}
-
-
-# --- classes of the data sets ---
-
-
-def find_by_folder(root: Path, folder: Path) -> list[tuple[Class, str]]:
-    """The class of an image is its folder."""
-    classes = [path for path in folder.iterdir() if path.is_dir()]
-    return [(path.name, f'{path.name}/{image.name}') for path in classes for image in files_in(path, *EXTENSIONS)]
-
-
-def find_by_name(root: Path, folder: Path) -> list[tuple[Class, str]]:
-    """The class of an image is its file name up to the last underscore."""
-    return [(image.name.rpartition('_')[0], image.name) for image in files_in(folder, *EXTENSIONS)]
-
-
-def find_by_list(root: Path, folder: Path) -> list[tuple[Class, str]]:
-    """The class of an image is a number in ``cars_annos.mat``, which lies beside ``car_ims.tgz``."""
-    from scipy.io import loadmat
-
-    with open(root / 'cars_annos.mat', 'rb') as file:
-        annotations = loadmat(file, squeeze_me=True)['annotations']
-    pairs = zip(annotations['class'], annotations['relative_im_path'], strict=True)
-    return [(int(number), Path(image).name) for number, image in pairs]
-
-
-POOLS = {
-    'pets': Pool('images.tar.gz of https://www.robots.ox.ac.uk/~vgg/data/pets', 'images', find_by_name, 37, 7390),
-    'caltech101': Pool(
-        '101_ObjectCategories.tar.gz of https://data.caltech.edu/records/mzrjq-6wc02',
-        '101_ObjectCategories',
-        find_by_folder,
-        102,
-        9144,
-    ),
-    'cars': Pool(
-        'car_ims.tgz (all images in one folder) of https://ai.stanford.edu/~jkrause/cars/car_dataset.html',
-        'car_ims',
-        find_by_list,
-        196,
-        16185,
-    ),
-    'dogs': Pool(
-        'images.tar of http://vision.stanford.edu/aditya86/ImageNetDogs', 'Images', find_by_folder, 120, 20580
-    ),
-}

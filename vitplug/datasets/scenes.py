@@ -17,14 +17,15 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import cv2
 import numpy as np
+
+from .converting import check_empty
 
 SPLITS = ('train', 'val')
 MANIFEST = 'manifest.json'
@@ -35,49 +36,38 @@ MAX_BACKGROUND = 120
 MIN_CONTRAST = 90
 LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)
 
-LAYOUTS = ('imagenet', 'ade', 'coco')
+# Folders of the images of each layout.
+FOLDERS = {'imagenet': 'imagenet/{split}/{label}', 'ade': 'ade/images/{ade_split}', 'coco': 'coco/{split}'}
+ADE_SPLITS = {'train': 'training', 'val': 'validation'}
 # Each kind of random draw has its own stream number, so that no two kinds share random numbers. Stream 0 is for splits.
 SPLIT_STREAM = 0
-STREAMS = {(layout, split): 1 + 2 * i + j for i, layout in enumerate(LAYOUTS) for j, split in enumerate(SPLITS)}
-ADE_SPLITS = {'train': 'training', 'val': 'validation'}
-
-Log = Callable[[str], object]
-
-
-# --- scans ---
-
-
-@dataclass(frozen=True)
-class Pool:
-    """The scans of one split.
-
-    Attributes:
-        images: Scans of shape (N, h, w).
-        ids_by_class: For each class the row numbers in ``images`` that belong to this split.
-        render: Draws a scan so that it fits into a box of a height and width: opacity of shape (h, w), float32 0..1,
-            and the share of the object's colour in each pixel, float32 of shape (h, w). No border is empty.
-    """
-
-    images: np.ndarray
-    ids_by_class: tuple[np.ndarray, ...]
-    render: Callable[[np.ndarray, int, int], tuple[np.ndarray, np.ndarray]]
+STREAMS = {place: number for number, place in enumerate(itertools.product(FOLDERS, SPLITS), 1)}
 
 
 @dataclass(frozen=True)
 class Source:
-    """What the scenes show.
+    """The objects of the scenes.
 
     Attributes:
-        noun: What one object is called.
+        noun: Name of one object.
         title: Description of the data set in COCO's annotations.
         classes: Names of the classes; class ``i`` has the index ``i`` in ImageNet's layout and ``i + 1`` in the others.
-        load_pools: Gives the pool of ``'train'`` and of ``'val'`` for a seed.
+        pools: For each split the scans, ``(N, h, w)``, and for each class the row numbers of its scans.
+        render: Draws a scan so that it fits into a box of a height and width: opacity of shape (h, w), float32 0..1,
+            and the share of the object's colour in each pixel, float32 of shape (h, w).
     """
 
     noun: str
     title: str
     classes: tuple[str, ...]
-    load_pools: Callable[[int], dict[str, Pool]]
+    pools: Mapping[str, tuple[np.ndarray, Sequence[np.ndarray]]]
+    render: Callable[[np.ndarray, int, int], tuple[np.ndarray, np.ndarray]]
+
+
+def occupied(pixels: np.ndarray) -> tuple[slice, slice]:
+    """Rows and columns of the box around the pixels ``(H, W)`` that are not 0."""
+    lines = (np.flatnonzero(pixels.any(axis=axis)) for axis in (1, 0))
+    return tuple(slice(int(line[0]), int(line[-1]) + 1) for line in lines)
 
 
 # --- drawing ---
@@ -85,48 +75,32 @@ class Source:
 
 @dataclass(frozen=True)
 class SceneSpec:
-    """Ranges for the random values of a scene, both ends included.
+    """Ranges of the random values of a scene, both ends included, in pixels."""
 
-    Attributes:
-        canvas: Sides of the image in pixels.
-        objects: Number of objects.
-        size: Height of an object in pixels.
-        max_fill: Maximum height of an object as a share of the shorter side of the canvas.
-        jitter: Maximum distance of an object from the centre, from 0 (at the centre) to 1 (at the border).
-    """
-
-    canvas: tuple[int, int]
-    objects: tuple[int, int]
-    size: tuple[int, int]
-    max_fill: float
-    jitter: float
+    canvas: tuple[int, int]  # sides of the image
+    objects: tuple[int, int]  # number of objects
+    size: tuple[int, int]  # height of an object
+    max_fill: float  # largest height of an object, as a share of the shorter side of the image
+    jitter: float  # largest distance of an object from the centre, from 0 to 1 at the border
 
 
-SINGLE = SceneSpec(canvas=(32, 48), objects=(1, 1), size=(20, 40), max_fill=0.9, jitter=0.6)
 SEVERAL = SceneSpec(canvas=(96, 160), objects=(3, 7), size=(28, 56), max_fill=0.45, jitter=1.0)
-SPECS = {'imagenet': SINGLE, 'ade': SEVERAL, 'coco': SEVERAL}
+SINGLE = SceneSpec(canvas=(32, 48), objects=(1, 1), size=(20, 40), max_fill=0.9, jitter=0.6)
 
 
 @dataclass(frozen=True)
 class Scene:
-    """An image of N objects with its ground truth.
+    """An image of N objects with its ground truth."""
 
-    Attributes:
-        image: RGB image, uint8 of shape (H, W, 3).
-        masks: Visible part of every object, bool of shape (N, H, W). Masks do not overlap.
-        labels: The classes, integers of shape (N,).
-        scan_ids: Row number of every object's scan in its pool, integers of shape (N,).
-    """
-
-    image: np.ndarray
-    masks: np.ndarray
-    labels: np.ndarray
-    scan_ids: np.ndarray
+    image: np.ndarray  # RGB, uint8 (H, W, 3)
+    masks: np.ndarray  # visible part of every object, bool (N, H, W); masks do not overlap
+    labels: np.ndarray  # classes, (N,)
+    scan_ids: np.ndarray  # row numbers of the scans in the split's pool, (N,)
 
 
 @dataclass(frozen=True)
-class _Object:
-    """A placed object: opacity 0..1 and shade of shape (h, w), its upper left pixel at (``top``, ``left``)."""
+class Placed:
+    """An object in an image: opacity 0..1 and shade of shape (h, w), its upper left pixel at (``top``, ``left``)."""
 
     label: int
     scan_id: int
@@ -140,7 +114,7 @@ class _Object:
         height, width = self.opacity.shape
         return slice(self.top, self.top + height), slice(self.left, self.left + width)
 
-    def box_overlap(self, other: _Object) -> float:
+    def box_overlap(self, other: Placed) -> float:
         """Common area of the two boxes as a share of the smaller one."""
         sides = [min(a.stop, b.stop) - max(a.start, b.start) for a, b in zip(self.window, other.window, strict=True)]
         return max(sides[0], 0) * max(sides[1], 0) / min(self.opacity.size, other.opacity.size)
@@ -180,30 +154,16 @@ def pick_contrasting_colour(patch: np.ndarray, rng: np.random.Generator) -> np.n
     return colours[np.argmax(stands_out)]
 
 
-def _try_place(
-    pool: Pool, label: int, shape: tuple[int, int], spec: SceneSpec, max_size: float, rng: np.random.Generator
-) -> _Object | None:
-    scan_id = int(rng.choice(pool.ids_by_class[label]))
-    size = rng.uniform(spec.size[0], max_size)
-    opacity, shade = pool.render(pool.images[scan_id], round(size), round(size * rng.uniform(0.85, 1.2)))
-    free = np.subtract(shape, opacity.shape)
-    if free.min() < 0:
-        return None
-    top, left = np.rint(free / 2 * (1 + spec.jitter * rng.uniform(-1, 1, 2))).astype(int)
-    return _Object(label, scan_id, opacity, shade, int(top), int(left))
-
-
-def visible_masks(objects: Sequence[_Object], shape: tuple[int, int]) -> np.ndarray:
+def visible_masks(objects: Sequence[Placed], shape: tuple[int, int]) -> np.ndarray:
     """Masks of shape (N, H, W) of the visible parts of objects that are drawn one after another."""
     masks = np.zeros((len(objects), *shape), bool)
     for i, placed in enumerate(objects):
-        mask = placed.mask(shape)
-        masks[:i] &= ~mask
-        masks[i] = mask
+        masks[i] = placed.mask(shape)
+        masks[:i] &= ~masks[i]
     return masks
 
 
-def _is_crowded(objects: Sequence[_Object], shape: tuple[int, int]) -> bool:
+def _is_crowded(objects: Sequence[Placed], shape: tuple[int, int]) -> bool:
     """True if the last object covers too much of the others."""
     *others, last = objects
     if any(last.box_overlap(other) > MAX_BOX_OVERLAP for other in others):
@@ -214,36 +174,44 @@ def _is_crowded(objects: Sequence[_Object], shape: tuple[int, int]) -> bool:
     return bool((seen < MIN_VISIBLE_SHARE * whole).any())
 
 
-def _lay_out(
-    pool: Pool, labels: Sequence[int], shape: tuple[int, int], spec: SceneSpec, rng: np.random.Generator
-) -> list[_Object]:
-    """Place objects one after another; skip an object that does not fit."""
-    objects: list[_Object] = []
+def lay_out(
+    source: Source, split: str, labels: Sequence[int], shape: tuple[int, int], spec: SceneSpec, rng: np.random.Generator
+) -> list[Placed]:
+    """Places objects one after another; skips an object that does not fit."""
+    objects: list[Placed] = []
+    scans, ids_by_class = source.pools[split]
     max_size = max(spec.size[0], min(spec.size[1], spec.max_fill * min(shape)))
     for label in labels:
         # Each try is smaller, until the object fits into the free space.
         for limit in np.linspace(max_size, spec.size[0], 30):
-            placed = _try_place(pool, int(label), shape, spec, limit, rng)
-            if placed is not None and not _is_crowded([*objects, placed], shape):
+            scan_id = int(rng.choice(ids_by_class[label]))
+            size = rng.uniform(spec.size[0], limit)
+            opacity, shade = source.render(scans[scan_id], round(size), round(size * rng.uniform(0.85, 1.2)))
+            free = np.subtract(shape, opacity.shape)
+            if free.min() < 0:
+                continue
+            top, left = np.rint(free / 2 * (1 + spec.jitter * rng.uniform(-1, 1, 2))).astype(int)
+            placed = Placed(int(label), scan_id, opacity, shade, int(top), int(left))
+            if not _is_crowded([*objects, placed], shape):
                 objects.append(placed)
                 break
     return objects
 
 
-def draw_scene(pools: dict[str, Pool], seed: int, layout: str, split: str, index: int) -> Scene:
-    """Draw the image that :func:`make_scenes` writes at a position of a layout and split.
+def draw_scene(source: Source, seed: int, layout: str, split: str, index: int) -> Scene:
+    """Draws the image that :func:`make_scenes` writes at a position of a layout and split.
 
     It depends only on these arguments: larger data sets begin with the images of smaller ones. In the layout
     ``'imagenet'`` it has one object, of class ``index %`` number of classes.
     """
     rng = np.random.default_rng([seed, STREAMS[layout, split], index])
-    pool, spec = pools[split], SPECS[layout]
-    num_classes, objects = len(pool.ids_by_class), []
+    spec = SINGLE if layout == 'imagenet' else SEVERAL
+    num_classes, objects = len(source.classes), []
     while len(objects) < spec.objects[0]:
         height, width = (int(side) for side in rng.integers(spec.canvas[0], spec.canvas[1] + 1, 2))
         count = rng.integers(spec.objects[0], spec.objects[1] + 1)
         labels = [index % num_classes] if layout == 'imagenet' else rng.integers(0, num_classes, count)
-        objects = _lay_out(pool, labels, (height, width), spec, rng)
+        objects = lay_out(source, split, labels, (height, width), spec, rng)
     background = paint_background((height, width), rng)
     canvas = background.copy()
     for placed in objects:
@@ -260,37 +228,26 @@ def draw_scene(pools: dict[str, Pool], seed: int, layout: str, split: str, index
 # --- files ---
 
 
-def segmentation_map(scene: Scene) -> np.ndarray:
-    """Class of every pixel of a scene, uint8 of shape (H, W): 0 for background, then the classes from 1."""
-    return ((scene.labels + 1)[:, None, None] * scene.masks).sum(axis=0).astype(np.uint8)
-
-
 def encode_rle(mask: np.ndarray) -> dict:
-    """Encode a bool mask of shape (H, W) as COCO's uncompressed run-length encoding: by columns, zeros first."""
+    """Encodes a bool mask of shape (H, W) as COCO's uncompressed run-length encoding: by columns, zeros first."""
     flat = mask.ravel(order='F').astype(np.int8)
     changes = np.flatnonzero(np.diff(flat, prepend=0))
     counts = np.diff(np.concatenate([[0], changes, [flat.size]]))
     return {'size': list(mask.shape), 'counts': counts.tolist()}
 
 
-def coco_annotations(scene: Scene, image_id: int, first_id: int) -> list[dict]:
-    """COCO annotations of a scene, with the additional key ``scan_id``, the number of the scan."""
-    annotations = []
-    for i, (mask, label, scan_id) in enumerate(zip(scene.masks, scene.labels, scene.scan_ids, strict=True)):
-        rows, cols = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
-        annotations.append(
-            {
-                'id': first_id + i,
-                'image_id': image_id,
-                'category_id': int(label) + 1,
-                'segmentation': encode_rle(mask),
-                'area': int(mask.sum()),
-                'bbox': [int(v) for v in (cols[0], rows[0], cols[-1] - cols[0] + 1, rows[-1] - rows[0] + 1)],
-                'iscrowd': 0,
-                'scan_id': int(scan_id),
-            }
-        )
-    return annotations
+def coco_annotation(mask: np.ndarray, label: int, scan_id: int, **ids: int) -> dict:
+    """COCO's annotation of an object, with the additional key ``scan_id``, the number of the scan."""
+    rows, cols = occupied(mask)
+    return dict(
+        **ids,
+        category_id=int(label) + 1,
+        segmentation=encode_rle(mask),
+        area=int(mask.sum()),
+        bbox=[cols.start, rows.start, cols.stop - cols.start, rows.stop - rows.start],
+        iscrowd=0,
+        scan_id=int(scan_id),
+    )
 
 
 def _write_png(path: Path, image: np.ndarray) -> None:
@@ -305,83 +262,66 @@ def _write_json(path: Path, value: object) -> None:
     path.write_text(json.dumps(value, separators=(',', ':')) + '\n')
 
 
-def _write_imagenet(folder: Path, split: str, source: Source, scenes: Iterator[Scene]) -> None:
-    for index, scene in enumerate(scenes):
-        name = f'{split}/{source.classes[scene.labels[0]]}/{split}_{index:06d}.png'
-        _write_png(folder / 'imagenet' / name, scene.image)
-
-
-def _write_ade(folder: Path, split: str, source: Source, scenes: Iterator[Scene]) -> None:
-    for index, scene in enumerate(scenes):
-        name = f'{ADE_SPLITS[split]}/{split}_{index:06d}.png'
-        _write_png(folder / 'ade/images' / name, scene.image)
-        _write_png(folder / 'ade/annotations' / name, segmentation_map(scene))
-
-
-def _write_coco(folder: Path, split: str, source: Source, scenes: Iterator[Scene]) -> None:
+def _write_layout(root: Path, source: Source, layout: str, split: str, scenes: Iterable[Scene]) -> None:
+    """Writes the images and the ground truth of a split."""
     images: list[dict] = []
     annotations: list[dict] = []
     for index, scene in enumerate(scenes):
-        name = f'{split}_{index:06d}.png'
-        height, width = scene.image.shape[:2]
-        _write_png(folder / 'coco' / split / name, scene.image)
-        images.append({'id': index + 1, 'file_name': name, 'height': height, 'width': width})
-        annotations += coco_annotations(scene, image_id=index + 1, first_id=len(annotations) + 1)
-    categories = enumerate(source.classes, 1)
-    content = {
-        'info': {'description': source.title, 'version': '1'},
-        'licenses': [],
-        'images': images,
-        'annotations': annotations,
-        'categories': [{'id': i, 'name': name, 'supercategory': source.noun} for i, name in categories],
-    }
-    _write_json(folder / f'coco/annotations/instances_{split}.json', content)
+        name, label, ade_split = f'{split}_{index:06d}.png', source.classes[scene.labels[0]], ADE_SPLITS[split]
+        _write_png(root / FOLDERS[layout].format(split=split, label=label, ade_split=ade_split) / name, scene.image)
+        if layout == 'ade':
+            classes = ((scene.labels + 1)[:, None, None] * scene.masks).sum(axis=0)
+            _write_png(root / 'ade/annotations' / ade_split / name, classes.astype(np.uint8))
+        elif layout == 'coco':
+            height, width = scene.image.shape[:2]
+            images.append({'id': index + 1, 'file_name': name, 'height': height, 'width': width})
+            for each in zip(scene.masks, scene.labels, scene.scan_ids, strict=True):
+                annotations.append(coco_annotation(*each, id=len(annotations) + 1, image_id=index + 1))
+    if layout == 'coco':
+        names = enumerate(source.classes, 1)
+        content = {
+            'info': {'description': source.title, 'version': '1'},
+            'licenses': [],
+            'images': images,
+            'annotations': annotations,
+            'categories': [{'id': i, 'name': name, 'supercategory': source.noun} for i, name in names],
+        }
+        _write_json(root / f'coco/annotations/instances_{split}.json', content)
 
 
-_WRITERS = {'imagenet': _write_imagenet, 'ade': _write_ade, 'coco': _write_coco}
-
-
-def make_scenes(
-    root: str | os.PathLike, source: Source, seed: int, counts: Mapping[str, tuple[int, int]], log: Log = print
-) -> Path:
-    """Write scenes into a folder; the same arguments give the same bytes.
-
-    The folder is written under a temporary name and renamed at the end. One with these arguments is kept.
+def make_scenes(root: str | Path, source: Source, seed: int, counts: Mapping[str, tuple[int, int]]) -> Path:
+    """Writes scenes into a folder; the same arguments give the same bytes. A folder with these arguments is kept.
 
     Args:
-        root: The folder to make.
-        source: What the scenes show.
+        root: The folder to make. It gets its name when it is complete.
+        source: The objects.
         seed: Seed of all images, at least 0.
         counts: Numbers of (training, validation) images of each layout; others are left out.
-        log: Called with each line of progress.
 
     Returns:
         The folder.
 
     Raises:
-        ValueError: If the seed is negative, a split would be empty, or the folder has anything else in it.
+        ValueError: If a split would be empty.
+        FileExistsError: If the folder has anything else in it.
     """
     root = Path(root).resolve()
-    if seed < 0 or min(number for pair in counts.values() for number in pair) < 1:
-        raise ValueError(f'seed {seed}, images (train, val) {dict(counts)}: expected a seed of 0 or more, and images')
+    if min(itertools.chain(*counts.values())) < 1:
+        raise ValueError(f'images (train, val) {dict(counts)}: expected at least 1 of each')
     manifest = dict(title=source.title, seed=seed, counts={layout: list(pair) for layout, pair in counts.items()})
-    if root.exists() and any(root.iterdir()):
-        made = root / MANIFEST
-        if made.is_file() and json.loads(made.read_text()) == manifest:
-            log(f'{root} is complete already')
-            return root
-        raise ValueError(f'{root} has other files than those of {manifest}: choose another folder, or remove it')
-    partial = root.with_name(f'.{root.name}.{os.getpid()}.partial')
-    pools = source.load_pools(seed)
-    try:
-        for layout, split in itertools.product(counts, SPLITS):
-            count = counts[layout][SPLITS.index(split)]
-            scenes = (draw_scene(pools, seed, layout, split, index) for index in range(count))
-            _WRITERS[layout](partial, split, source, scenes)
-            log(f'{layout}/{split}: {count} images')
+    if (root / MANIFEST).is_file() and json.loads((root / MANIFEST).read_text()) == manifest:
+        print(f'{root} is complete already')
+        return root
+    check_empty(root)
+    root.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=f'.{root.name}.', dir=root.parent) as temporary:
+        partial = Path(temporary) / root.name
+        for layout, pair in counts.items():
+            for split, count in zip(SPLITS, pair, strict=True):
+                scenes = (draw_scene(source, seed, layout, split, index) for index in range(count))
+                _write_layout(partial, source, layout, split, scenes)
+                print(f'{layout}/{split}: {count} images')
         _write_json(partial / MANIFEST, manifest)
         partial.rename(root)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-    log(f'{root} is complete')
+    print(f'{root} is complete')
     return root

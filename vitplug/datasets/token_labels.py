@@ -44,10 +44,6 @@ class LoadTokenLabels(BaseTransform):
 
     Args:
         root: Folder with one folder per class.
-
-    Raises:
-        FileNotFoundError: If an image has no file of token labels.
-        ValueError: If a file does not contain token labels.
     """
 
     def __init__(self, root: str | Path):
@@ -74,16 +70,12 @@ def read_token_labels(path: Path) -> torch.Tensor:
         raise FileNotFoundError(f'no token labels: {path}; LoadTokenLabels(root=...) needs one file per image')
     try:
         labels = torch.load(path, map_location='cpu', weights_only=True)
+        scores, classes = labels.float()
     except Exception as error:
         raise ValueError(f'{path}: not a file of token labels: {str(error).splitlines()[0]}') from error
-    shape = tuple(labels.shape) if isinstance(labels, torch.Tensor) else type(labels).__name__
-    if not isinstance(labels, torch.Tensor) or labels.ndim != 4 or len(labels) != 2 or not labels.numel():
-        raise ValueError(f'{path}: expected scores and classes of shape (2, k, h, w), found {shape}')
-    labels = labels.float()
-    classes = labels[1]
-    if not labels.isfinite().all() or (classes < 0).any() or (classes != classes.round()).any():
-        raise ValueError(f'{path}: expected finite scores, and classes that are integers from 0')
-    return labels
+    if scores.ndim != 3 or not scores.isfinite().all() or (classes < 0).any() or (classes != classes.round()).any():
+        raise ValueError(f'{path}: expected finite scores and classes from 0, (2, k, h, w), not {tuple(labels.shape)}')
+    return labels.float()
 
 
 class Followed:
