@@ -5,13 +5,10 @@ attention has one window, the whole image.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
-
-from vitplug.compat import is_exporting
 
 from .cache import cached
 from .grids import TokenGrid, ceil_div
@@ -20,8 +17,20 @@ from .grids import TokenGrid, ceil_div
 MASKED = -100.0
 # Logit of padded keys that the softmax must not see: exp gives 0 in every precision, and half precision can hold it.
 HIDDEN = -1e4
-# Index into the tokens of all windows of one image: of every map token, and of the padding.
-Slots = tuple[Tensor, Tensor]
+
+
+class Slots(NamedTuple):
+    """Which places in windows the tokens of a map have. Places of all windows of one image are counted in a row.
+
+    Args:
+        places: The place of every token, ``(h * w,)``.
+        padding: The places of padding; None where the map is cut into whole windows.
+        tokens: The token at every place, ``(W * N,)``; ``h * w`` where there is padding.
+    """
+
+    places: Tensor
+    padding: Tensor | None
+    tokens: Tensor
 
 
 @dataclass(frozen=True)
@@ -116,50 +125,20 @@ class WindowLayout:
 
     @property
     def is_padded(self) -> bool:
-        """Whether the map is padded to whole windows; an exported graph, which has no one size, always is."""
-        return is_exporting() or self.padded != (self.height, self.width)
+        """Whether the map is padded to whole windows; always in a compiled graph, which may serve other sizes."""
+        return torch.compiler.is_compiling() or self.padded != (self.height, self.width)
 
-    def slots(self, device: torch.device) -> Slots | None:
-        """Index into the tokens of all shifted windows: of every map token ``(h * w,)``, and of the padding.
-
-        None in a graph that is exported for all sizes, whose operations are others.
-        """
-        return None if is_exporting() else _slots(self, device)
+    def slots(self, device: torch.device) -> Slots:
+        """Which places in windows the tokens have."""
+        return _slots(self, self.is_padded, device)
 
     def to_windows(self, x_BND: Tensor, padding_1D: Tensor | None = None) -> Tensor:
         """Tokens ``(B, h * w, D)`` to windows ``(B, W, N, D)`` in one copy, padded with zeros or the given token."""
-        slots = self.slots(x_BND.device)
-        if slots is None:
-            cut = self._cut(x_BND)
-            return (
-                cut if padding_1D is None else cut + (1 - self._cut(x_BND.new_ones(1, x_BND.shape[1], 1))) * padding_1D
-            )
-        rows, cols = self.windows
-        return to_slots(x_BND, slots, padding_1D).unflatten(1, (rows * cols, self.window**2))
-
-    def _cut(self, x_BND: Tensor) -> Tensor:
-        """:meth:`to_windows` with padding of zeros, in operations that all sizes of an exported graph share."""
-        (height, width), (rows, cols), side = self.padded, self.windows, self.window
-        x_BhwD = F.pad(x_BND.unflatten(1, self.hw), (0, 0, 0, width - self.width, 0, height - self.height))
-        x_BhwD = x_BhwD.roll((-self.shift, -self.shift), (1, 2)) if self.shift else x_BhwD
-        cut = x_BhwD.unflatten(2, (cols, side)).unflatten(1, (rows, side))
-        return cut.transpose(2, 3).flatten(3, 4).flatten(1, 2)
-
-    def _join(self, x_BWND: Tensor) -> Tensor:
-        """Undoes :meth:`_cut`."""
-        (rows, cols), side = self.windows, self.window
-        x_BhwD = x_BWND.unflatten(2, (side, side)).unflatten(1, (rows, cols)).transpose(2, 3)
-        x_BhwD = x_BhwD.flatten(3, 4).flatten(1, 2)
-        x_BhwD = x_BhwD.roll((self.shift, self.shift), (1, 2)) if self.shift else x_BhwD
-        # By indices: whether a slice is one piece of memory depends on the size.
-        for dim, side in ((1, self.height), (2, self.width)):
-            x_BhwD = x_BhwD.index_select(dim, torch.arange(side, device=x_BhwD.device))
-        return x_BhwD.flatten(1, 2)
+        return to_slots(x_BND, self.slots(x_BND.device), padding_1D).unflatten(1, (-1, self.window**2))
 
     def from_windows(self, x_BWND: Tensor) -> Tensor:
         """Undoes :meth:`to_windows`; padding is dropped."""
-        slots = self.slots(x_BWND.device)
-        return self._join(x_BWND) if slots is None else from_slots(x_BWND.flatten(1, 2), slots)
+        return from_slots(x_BWND.flatten(1, 2), self.slots(x_BWND.device))
 
     def mask(self, device: torch.device) -> Tensor | None:
         """Additive mask ``(W, N, N)`` that separates the regions of shifted windows; None without shift."""
@@ -181,12 +160,12 @@ Layout = GlobalLayout | WindowLayout
 
 def to_slots(x_BND: Tensor, slots: Slots, padding_1D: Tensor | None = None) -> Tensor:
     """Tokens to their slots in windows, ``(B, W * N, D)``, in one copy; zeros or the given token to the others."""
-    return _Scatter.apply(x_BND, padding_1D, *slots)
+    return _ToSlots.apply(x_BND, padding_1D, *slots)
 
 
 def from_slots(x_BSD: Tensor, slots: Slots) -> Tensor:
     """Undoes :func:`to_slots`."""
-    return _Gather.apply(x_BSD, *slots)
+    return _FromSlots.apply(x_BSD, *slots)
 
 
 # Large maps have large masks (12 MB for the first stage of Swin at 800 x 1216), so only few are kept.
@@ -206,51 +185,65 @@ def _regions(side: int, window: int, shift: int, device: torch.device) -> Tensor
 
 
 @cached(64)
-def _slots(layout: WindowLayout, device: torch.device) -> tuple[Tensor, Tensor]:
-    (row, y), (col, x) = (_window_and_place(padded, layout, device) for padded in layout.padded)
-    window_hw = row[:, None] * layout.windows[1] + col[None, :]
-    place_hw = y[:, None] * layout.window + x[None, :]
-    slots_hw = window_hw * layout.window**2 + place_hw
-    below, beside = slots_hw[layout.height :], slots_hw[: layout.height, layout.width :]
-    tokens = slots_hw[: layout.height, : layout.width]
-    return tokens.flatten(), torch.cat((below.flatten(), beside.flatten()))
+def _slots(layout: WindowLayout, is_padded: bool, device: torch.device) -> Slots:
+    (height, width), (all_rows, all_columns) = layout.hw, layout.padded
+    places = _places(layout, (0, height), (0, width), device)
+    padding = None
+    if is_padded:
+        below = _places(layout, (height, all_rows), (0, all_columns), device)
+        beside = _places(layout, (0, height), (width, all_columns), device)
+        padding = torch.cat((below, beside))
+    row, column = (_by_window(side, layout, device) for side in layout.padded)
+    token = row[:, None, :, None] * width + column[:, None, :]
+    exists = (row < height)[:, None, :, None] & (column < width)[:, None, :]
+    return Slots(places, padding, torch.where(exists, token, height * width).flatten())
 
 
-def _window_and_place(padded: int, layout: WindowLayout, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Window and place inside it of every position along one axis."""
+def _places(layout: WindowLayout, rows: tuple[int, int], columns: tuple[int, int], device: torch.device) -> Tensor:
+    """Places of a rectangle of the map, from the first row and column to before the second ones."""
+    axes = zip((rows, columns), layout.padded, strict=True)
     # No negative numbers before the remainder: inductor cannot bound the indices that come of them.
-    position = (torch.arange(padded, device=device) + (padded - layout.shift)) % padded
-    return position // layout.window, position % layout.window
+    y, x = ((torch.arange(*ends, device=device) + (padded - layout.shift)) % padded for ends, padded in axes)
+    side = layout.window
+    window = (y // side)[:, None] * layout.windows[1] + x // side
+    return (window * side**2 + (y % side)[:, None] * side + x % side).flatten()
 
 
-class _Scatter(torch.autograd.Function):
-    """Tokens to their slots, padding to the others. Its gradient is :class:`_Gather`; autograd's own would add up."""
+def _by_window(padded: int, layout: WindowLayout, device: torch.device) -> Tensor:
+    """The row, or column, of the map at every place along one axis, ``(windows, side of a window)``."""
+    return ((torch.arange(padded, device=device) + layout.shift) % padded).view(-1, layout.window)
 
-    @staticmethod
-    def forward(ctx: Any, x_BND: Tensor, padding_1D: Tensor | None, slots: Tensor, pads: Tensor) -> Tensor:
-        ctx.save_for_backward(slots, pads)
-        windows_BSD = x_BND.new_empty(x_BND.shape[0], slots.shape[0] + pads.shape[0], x_BND.shape[2])
-        windows_BSD.index_copy_(1, slots, x_BND)
-        if len(pads):  # ONNX has no scatter to nowhere
-            padding_1D = x_BND.new_zeros(1, x_BND.shape[2]) if padding_1D is None else padding_1D
-            windows_BSD.index_copy_(1, pads, padding_1D.expand(x_BND.shape[0], pads.shape[0], -1))
-        return windows_BSD
+
+class _ToSlots(torch.autograd.Function):
+    """Tokens to their places, padding to the others. Its gradient is :class:`_FromSlots`: autograd's adds up."""
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple:
-        slots, pads = ctx.saved_tensors
-        grad_padding = grad.index_select(1, pads).sum((0, 1))[None] if ctx.needs_input_grad[1] else None
-        return _Gather.apply(grad, slots, pads), grad_padding, None, None
-
-
-class _Gather(torch.autograd.Function):
-    """Tokens from their slots. Its gradient is :class:`_Scatter`."""
-
-    @staticmethod
-    def forward(ctx: Any, x_BSD: Tensor, slots: Tensor, pads: Tensor) -> Tensor:
-        ctx.save_for_backward(slots, pads)
-        return x_BSD.index_select(1, slots)
+    def forward(
+        ctx: Any, x_BND: Tensor, padding_1D: Tensor | None, places: Tensor, padding: Tensor | None, tokens: Tensor
+    ) -> Tensor:
+        ctx.save_for_backward(places, padding, tokens)
+        if padding is None:
+            return x_BND.index_select(1, tokens)
+        padding_1D = x_BND.new_zeros(1, x_BND.shape[2]) if padding_1D is None else padding_1D
+        return torch.cat((x_BND, padding_1D.expand(x_BND.shape[0], 1, -1)), dim=1).index_select(1, tokens)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple:
-        return _Scatter.apply(grad, None, *ctx.saved_tensors), None, None
+        places, padding, tokens = ctx.saved_tensors
+        grad_padding = None
+        if ctx.needs_input_grad[1] and padding is not None:
+            grad_padding = grad.index_select(1, padding).sum((0, 1))[None]
+        return _FromSlots.apply(grad, places, padding, tokens), grad_padding, None, None, None
+
+
+class _FromSlots(torch.autograd.Function):
+    """Tokens from their places. Its gradient is :class:`_ToSlots`."""
+
+    @staticmethod
+    def forward(ctx: Any, x_BSD: Tensor, places: Tensor, padding: Tensor | None, tokens: Tensor) -> Tensor:
+        ctx.save_for_backward(places, padding, tokens)
+        return x_BSD.index_select(1, places)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple:
+        return _ToSlots.apply(grad, None, *ctx.saved_tensors), None, None, None

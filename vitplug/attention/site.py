@@ -41,10 +41,8 @@ class Site:
     is_placed = False
     #: Windows of one image.
     num_windows: int
-    #: Where tokens are in the windows, see :meth:`~vitplug.attention.layouts.WindowLayout.slots`.
+    #: Which places in windows the tokens have; None for global attention.
     slots: Slots | None
-    #: Whether the map is padded to whole windows.
-    pads_windows: bool
 
     def __init__(
         self,
@@ -99,13 +97,13 @@ class Site:
         if callable(self._valid_keys):
             self._valid_keys = self._valid_keys()
         if self._valid_keys is None and self.keys is None:
-            self._valid_keys = _by_window(self.layout, self.valid)
+            self._valid_keys = by_window(self.layout, self.valid)
         return self._valid_keys
 
     @property
     def valid_queries(self) -> Tensor | None:
         """``(B, W, Nq)``, True for queries that count."""
-        return self.valid_keys if self.keys is None else _by_window(self.layout, self.valid)
+        return self.valid_keys if self.keys is None else by_window(self.layout, self.valid)
 
     def in_windows(self, device: torch.device) -> 'Site':
         """The same with the masks of its windows.
@@ -129,7 +127,6 @@ class Site:
         placed.mask = sum(masks[1:], masks[0]) if masks else None
         placed.num_windows = prod(self.layout.windows)
         placed.slots = self.layout.slots(device)
-        placed.pads_windows = self.layout.is_padded
         placed.is_placed = True
         return placed
 
@@ -184,5 +181,6 @@ def without_hidden(maps: Tensor, site: Site) -> Tensor:
     return maps if mask is None else maps.masked_fill(mask != 0, 0)
 
 
-def _by_window(layout: Layout, valid_BN: Tensor | None) -> Tensor | None:
+def by_window(layout: Layout, valid_BN: Tensor | None) -> Tensor | None:
+    """A mask of tokens ``(B, N)`` as one of windows ``(B, W, N)``; None for none."""
     return None if valid_BN is None else layout.to_windows(valid_BN.unsqueeze(-1)).squeeze(-1)

@@ -7,11 +7,11 @@ from .attach import build_plugs, find_plug, plugs_text
 from .attention import SelfAttention
 from .edits import EDITABLE, Edit, Edits
 from .heads import fit_heads, overlay
-from .materialise import materialise
 from .mlp import Mlp, feed_forward
-from .model import Merge, PluggedModel, Section
+from .model import PluggedModel
 from .padding import TokenMap, keep_padding, mark_padding, valid_sizes, with_gradient
 from .pixels import PixelGrid
+from .places import Merge, Section
 
 __all__ = [
     'EDITABLE',
@@ -30,7 +30,6 @@ __all__ = [
     'fit_heads',
     'keep_padding',
     'mark_padding',
-    'materialise',
     'overlay',
     'plugs_text',
     'valid_sizes',

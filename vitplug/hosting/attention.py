@@ -77,8 +77,6 @@ class SelfAttention(nn.Module):
         heads_BNe = out.transpose(1, 2).flatten(2)
         if site.slots is not None:
             heads_BNe = from_slots(heads_BNe.view(x_BND.shape[0], -1, heads_BNe.shape[2]), site.slots)
-        elif site.layout.is_windowed:
-            heads_BNe = site.layout.from_windows(heads_BNe.unflatten(0, (-1, site.num_windows)))
         return self.join_heads(heads_BNe, x_BND, site, plugs, carry, record), carry
 
     def join_heads(
@@ -97,18 +95,14 @@ class SelfAttention(nn.Module):
 
     def to_heads(self, x_BND: Tensor, site: Site) -> tuple[Tensor, Tensor, Tensor]:
         """q, k and v of tokens in windows, each ``(G, heads, N, d)``."""
-        layout = site.layout
-        if not layout.is_windowed:
+        slots, tokens = site.slots, site.layout.grid.num_tokens
+        if slots is None:
             return self.split_heads(self.to_qkv(x_BND))
-        if site.slots is None:
-            # A graph that is exported for all sizes pads tokens, of which a linear layer makes the same.
-            return self.split_heads(self.to_qkv(layout.to_windows(x_BND).flatten(0, 1)))
-        tokens = layout.grid.num_tokens
-        if not site.pads_windows:
-            return self.split_heads(self.to_qkv(to_slots(x_BND, site.slots).view(-1, tokens, x_BND.shape[2])))
+        if slots.padding is None:
+            return self.split_heads(self.to_qkv(to_slots(x_BND, slots).view(-1, tokens, x_BND.shape[2])))
         # A zero token projects to the bias, so pad after the projection, with the bias.
         qkv, bias = self.to_qkv(x_BND), self.qkv_bias
-        qkv = to_slots(qkv, site.slots, None if bias is None else bias[None].to(qkv.dtype))
+        qkv = to_slots(qkv, slots, None if bias is None else bias[None].to(qkv.dtype))
         return self.split_heads(qkv.view(-1, tokens, qkv.shape[2]))
 
     def place(self, q: Tensor, k: Tensor, v: Tensor, carry: Carry, site: Site) -> tuple[Tensor, Tensor, Tensor]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from vitplug.attention import Carry, Site
+from vitplug.attention import Site
 from vitplug.plugs import Plug
 from vitplug.plugs.plug_set import PlugPart
 from vitplug.plugs.sockets import BRANCHES, QK_SOCKETS
@@ -34,20 +34,28 @@ EDITABLE = {
 
 
 class _Editor(nn.Module):
-    """Edits in one socket of one block.
+    """Edits in one socket of one block: a module that takes and gives what the socket does.
 
     Args:
+        socket: The socket.
         edits: By name of the intermediate.
         index: Block index, for messages.
     """
 
     needs_tokens = False
 
-    def __init__(self, edits: Mapping[str, Edit], index: int):
+    def __init__(self, socket: str, edits: Mapping[str, Edit], index: int):
         super().__init__()
-        self.edits, self.index = dict(edits), index
+        self.socket, self.edits, self.index = socket, dict(edits), index
+        self.names = [name for name, taken in EDITABLE.items() if taken == socket]
 
-    def change(self, name: str, tensor: Tensor, site: Site) -> Tensor:
+    def forward(self, *arguments: Any) -> Any:
+        """What the socket gives, of its arguments: the tensors to edit come first, the carry, if any, last."""
+        site = next(argument for argument in arguments if isinstance(argument, Site))
+        edited = [self._change(name, tensor, site) for name, tensor in zip(self.names, arguments, strict=False)]
+        return (*edited, arguments[-1]) if self.socket in ('qkv', 'map', 'block_out') else edited[0]
+
+    def _change(self, name: str, tensor: Tensor, site: Site) -> Tensor:
         """The intermediate after its edit.
 
         Raises:
@@ -55,51 +63,17 @@ class _Editor(nn.Module):
         """
         if name not in self.edits:
             return tensor
-        edited = self.edits[name](tensor, site)
-        if not isinstance(edited, Tensor) or edited.shape != tensor.shape:
+        # Keys that belong to no token come last in maps, and no recorded map has them.
+        of_tokens = tensor[..., : site.key_layout.grid.num_tokens] if name == 'maps' else tensor
+        edited = self.edits[name](of_tokens, site)
+        if not isinstance(edited, Tensor) or edited.shape != of_tokens.shape:
             what = tuple(edited.shape) if isinstance(edited, Tensor) else type(edited).__name__
             raise ValueError(
-                f'edit of {name!r} in block {self.index}: gave {what}, expected a tensor {tuple(tensor.shape)}'
+                f'edit of {name!r} in block {self.index}: gave {what}, expected a tensor {tuple(of_tokens.shape)}'
             )
-        return edited
-
-
-class _OfQkv(_Editor):
-    def forward(
-        self, q: Tensor, k: Tensor, v: Tensor, site: Site, carry: Carry
-    ) -> tuple[Tensor, Tensor, Tensor, Carry]:
-        return self.change('q', q, site), self.change('k', k, site), self.change('v', v, site), carry
-
-
-class _OfMaps(_Editor):
-    def forward(self, maps: Tensor, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
-        # Keys that belong to no token come last, and no recorded map has them.
-        of_tokens = maps[..., : site.key_layout.grid.num_tokens]
-        edited = self.change('maps', of_tokens, site)
-        if of_tokens.shape != maps.shape:
-            edited = maps.slice_scatter(edited, -1, 0, of_tokens.shape[-1])
-        return edited, carry
-
-
-class _OfHeads(_Editor):
-    def forward(self, heads_BNHd: Tensor, tokens_BND: Tensor | None, site: Site, carry: Carry) -> Tensor:
-        return self.change('heads', heads_BNHd, site)
-
-
-class _OfBranch(_Editor):
-    def forward(self, tokens_BND: Tensor, site: Site) -> Tensor:
-        [name] = self.edits
-        return self.change(name, tokens_BND, site)
-
-
-class _OfBlock(_Editor):
-    def forward(self, tokens_BND: Tensor, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
-        return self.change('block', tokens_BND, site), carry
-
-
-_MODULES = dict(
-    qkv=_OfQkv, map=_OfMaps, heads=_OfHeads, msa_residual=_OfBranch, mlp_residual=_OfBranch, block_out=_OfBlock
-)
+        if of_tokens.shape == tensor.shape:
+            return edited
+        return tensor.slice_scatter(edited, -1, 0, of_tokens.shape[-1])
 
 
 class _EditPlug(Plug):
@@ -148,7 +122,7 @@ def _by_socket(blocks: Sequence[Any], edits: Edits) -> list[dict[str, nn.Module]
             _check(name, index, blocks)
             wanted[index].setdefault(EDITABLE[name], {})[name] = edit
     return [
-        {socket: _MODULES[socket](own, index) for socket, own in by_socket.items()}
+        {socket: _Editor(socket, own, index) for socket, own in by_socket.items()}
         for index, by_socket in enumerate(wanted)
     ]
 

@@ -1,119 +1,14 @@
 """Attention maps laid over images: where the tokens of a block lie, and what each key receives there."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from vitplug.attention import GlobalLayout, Layout
+from vitplug.attention import Layout
 from vitplug.plugs import INTERMEDIATES
 
 from .pixels import PixelGrid
-
-if TYPE_CHECKING:
-    from .model import Block, Section
-
-
-class MapsOnImages(nn.Module):
-    """What a :class:`~vitplug.hosting.PluggedModel` knows of its blocks' places in an image."""
-
-    if TYPE_CHECKING:
-        num_prefix: int
-        prefix_names: tuple[str, ...]
-
-        def strides(self, index: int) -> tuple[int, int]: ...
-
-        def layout(self, index: int, hw: tuple[int, int]) -> Layout: ...
-
-        def key_layout(self, index: int, hw: tuple[int, int]) -> Layout: ...
-
-        def key_pixels(self, index: int, entering: PixelGrid) -> PixelGrid: ...
-
-        def pixels(self, image_size: tuple[int, int]) -> PixelGrid: ...
-
-        def sections(self) -> list[Section]: ...
-
-        def _configured_grid(self) -> PixelGrid: ...
-
-        def _placed(self, entering: PixelGrid) -> Iterator[tuple[Block, Section, PixelGrid]]: ...
-
-    def place_block(self, index: int, image_size: tuple[int, int]) -> tuple[Layout, PixelGrid]:
-        """The layout of a block's queries, and where they lie in an image of ``(height, width)``."""
-        pixels = self._entering(index, image_size).every(self.strides(index)[0])
-        return self.layout(index, pixels.hw), pixels
-
-    def place_keys(self, index: int, image_size: tuple[int, int]) -> tuple[Layout, PixelGrid]:
-        """The layout of a block's keys, and where they lie in an image of ``(height, width)``."""
-        of_queries, of_keys = self.strides(index)
-        if of_keys == of_queries:
-            return self.place_block(index, image_size)
-        pixels = self.key_pixels(index, self._entering(index, image_size))
-        return self.key_layout(index, pixels.hw), pixels
-
-    def place_maps(
-        self, index: int, image_size: tuple[int, int], name: str = 'probs'
-    ) -> tuple[tuple[Layout, PixelGrid], tuple[Layout, PixelGrid]]:
-        """The layouts of the queries and of the keys of some maps, and where they lie in an image.
-
-        Args:
-            index: Block index.
-            image_size: Height and width in pixels.
-            name: Name of the maps. Those of plugs are of all tokens of the last block, without windows.
-        """
-        placed = self.place_block(index, image_size), self.place_keys(index, image_size)
-        if name not in INTERMEDIATES:
-            return placed
-        num_prefix = 0 if self.sections()[-1].stage else self.num_prefix
-        (_, queries), (_, keys) = placed
-        return (GlobalLayout(*queries.hw, num_prefix), queries), (GlobalLayout(*keys.hw, num_prefix), keys)
-
-    def grid_of(self, index: int, image_size: tuple[int, int] | None = None) -> tuple[int, int]:
-        """Rows and columns of a block's queries, in an image of ``(height, width)`` or of the configured size."""
-        if image_size is not None:
-            return self.place_block(index, image_size)[1].hw
-        entering = list(self._placed(self._configured_grid()))[index][2]
-        return entering.every(self.strides(index)[0]).hw
-
-    def _entering(self, index: int, image_size: tuple[int, int]) -> PixelGrid:
-        """Where the tokens that enter a block lie in an image."""
-        return list(self._placed(self.pixels(image_size)))[index][2]
-
-    @torch.no_grad()
-    def maps_to_image(
-        self,
-        found: Mapping[str, Mapping[int, Tensor]],
-        layer: int,
-        image_size: Sequence[int],
-        query: Sequence[int] | str | None = None,
-        name: str = 'probs',
-    ) -> Tensor:
-        """Attention maps of one block, laid over the image: windows, shift, padding and prefix tokens are undone.
-
-        Args:
-            found: The intermediates that :meth:`forward_intermediates` gave.
-            layer: Block index.
-            image_size: Height and width in pixels of the images that the backbone was given.
-            query: Whose attention: that of the token at a pixel ``(y, x)``, or that of a prefix token, ``'cls_token'``.
-                None sums over all queries: the attention that each key receives. Where attention is uniform, it is the
-                number of queries for each key, 1 unless the block pools one of them more than the other.
-            name: Which maps: ``'scores'``, ``'logits'``, ``'probs'``, ``'maps'`` or those of a plug.
-
-        Returns:
-            ``(B, H, height, width)``, the value of the key at each pixel; 0 outside of the query's window.
-
-        Raises:
-            ValueError: If there are no such maps or queries, or if the maps are not those of images of this size.
-        """
-        maps = choose_maps(found, name, layer)
-        size = check_image_size(image_size)
-        (layout, pixels), (key_layout, key_pixels) = self.place_maps(layer, size, name)
-        check_fit(maps, layout, key_layout, name, size)
-        token = choose_query(query, pixels, size, self.prefix_names, layout.num_prefix)
-        return key_pixels.to_image(attention_received(maps, layout, key_layout, token), size)
-
 
 PAIRWISE = ('scores', 'logits', 'probs', 'maps', *INTERMEDIATES)
 

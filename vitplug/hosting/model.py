@@ -1,78 +1,29 @@
-"""A model with plugs: the loop over its blocks, its intermediates, and its maps on images."""
+"""A model with plugs: the loop over its blocks, and its intermediates."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
-from functools import partial
 from itertools import count
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from vitplug.attention import Carry, GlobalLayout, LayerRecord, Layout, Recorder, Site, fused_attention
+from vitplug.attention import Carry, LayerRecord, Recorder, Site, fused_attention
 from vitplug.attention.core import BIASES
 from vitplug.attention.intermediates import Reduce
-from vitplug.attention.site import Valid
-from vitplug.plugs import INTERMEDIATES, NETWORK_SOCKETS, BlockShape, LayerPlan, LayerPlugs, PlugModules, PlugSet
+from vitplug.plugs import INTERMEDIATES, LayerPlan, PlugModules, PlugSet
 
 from .edits import Edits, edited
-from .maps import MapsOnImages
 from .padding import TokenMap
-from .pixels import PixelGrid
+from .places import Block, Placed
 from .plan import made_together, plan_of
 
 # An output for each of a model's out_indices; a class token with a distillation token is a pair.
 Outputs = tuple[Tensor | tuple[Tensor, ...], ...]
 
 
-@dataclass(frozen=True)
-class Section:
-    """Some blocks in a row, after which a host may give an output.
-
-    Args:
-        blocks: The blocks.
-        embed_dims: Width of their tokens, ``D``.
-        stage: Stage of a hierarchical backbone, 0 elsewhere.
-        merge: What makes the next stage's tokens of these, see :class:`Merge`; None for nothing.
-    """
-
-    blocks: Sequence['Block']
-    embed_dims: int
-    stage: int = 0
-    merge: 'Merge | None' = None
-
-
-class Block(Protocol):
-    """A block of a model; see :class:`PluggedModel`."""
-
-    shape: BlockShape
-    plugs: LayerPlugs
-    with_cp: bool
-
-    @property
-    def sockets(self) -> tuple[str, ...]:
-        """The sockets that it offers."""
-
-    def __call__(self, x_BND: Tensor, site: Site, carry: Carry, record: LayerRecord | None) -> tuple[Tensor, Carry]:
-        """Tokens ``(B, N, D)`` and carry, in and out."""
-
-
-class Merge(Protocol):
-    """From the tokens of one stage to those of the next: merging of patches, a convolution with a stride, pooling."""
-
-    #: Rows and columns of tokens that become one.
-    stride: tuple[int, int]
-
-    def __call__(self, x_BND: Tensor, hw: tuple[int, int]) -> tuple[Tensor, tuple[int, int]]:
-        """Tokens ``(B, N, D)``, the host's prefix tokens first, and the grid of the others, in and out."""
-
-    def place(self, pixels: PixelGrid) -> PixelGrid:
-        """Where the new tokens lie in the image, of where the old ones do."""
-
-
-class PluggedModel(MapsOnImages):
+class PluggedModel(Placed):
     """A model whose blocks take plugs. It runs them and records intermediates by name; analysis asks for nothing else.
 
     A model is an embedding (:meth:`embed`), blocks (:meth:`sections`), the layouts of their attention (:meth:`layout`),
@@ -83,100 +34,6 @@ class PluggedModel(MapsOnImages):
     belong to them, has ``has_query_tokens``, and one that uses its queries outside of the attention map has
     ``reuses_queries``. The constructor ends with :meth:`attach`.
     """
-
-    #: Names of the tokens before those of the grid, such as ``'cls_token'``.
-    prefix_names: tuple[str, ...] = ()
-    #: Sockets for the whole network that the host offers.
-    network_sockets: tuple[str, ...] = NETWORK_SOCKETS
-    #: Rows and columns of tokens at the configured image size.
-    patch_resolution: tuple[int, int]
-    #: Sections whose output is returned.
-    out_indices: Sequence[int]
-
-    # --- implemented by models ---
-
-    #: Pixels from one row, and from one column, of the first block's tokens to the next.
-    image_stride: tuple[int, int]
-
-    def check_images(self, images: Tensor) -> None:
-        """Checks an image batch before its first convolution.
-
-        Raises:
-            ValueError: If the images have other channels, another type, or are too small.
-        """
-
-    def pixels(self, image_size: tuple[int, int]) -> PixelGrid:
-        """Where the tokens of the first block lie in an image of ``(height, width)``."""
-        raise NotImplementedError
-
-    def embed(self, images: Tensor, **settings: Any) -> tuple[Tensor, tuple[int, int]]:
-        """Images ``(B, C, H, W)`` to tokens ``(B, N, D)``, the host's prefix tokens first, and their grid."""
-        raise NotImplementedError
-
-    def sections(self) -> list[Section]:
-        """The blocks in order, cut where an output may be taken."""
-        raise NotImplementedError
-
-    def strides(self, index: int) -> tuple[int, int]:
-        """Rows, and columns, from one query and from one key of block ``index`` to the next, in tokens that enter it.
-
-        A block whose queries are further apart than its tokens hands on as many tokens as it has queries.
-        """
-        return 1, 1
-
-    def key_pixels(self, index: int, entering: PixelGrid) -> PixelGrid:
-        """Where the keys of block ``index`` lie in the image, of where the tokens that enter it do."""
-        return entering.every(self.strides(index)[1])
-
-    def layout(self, index: int, hw: tuple[int, int]) -> Layout:
-        """How the queries of block ``index`` lie in windows, for a map of ``hw`` queries."""
-        return GlobalLayout(*hw, self.num_prefix)
-
-    def key_layout(self, index: int, hw: tuple[int, int]) -> Layout:
-        """How the keys of block ``index`` lie in windows, for a map of ``hw`` keys, where they are not the queries."""
-        return GlobalLayout(*hw, self.num_prefix)
-
-    def planned_layout(self, index: int, hw: tuple[int, int]) -> Layout:
-        """The same at the configured image size, for plugs."""
-        return self.layout(index, hw)
-
-    def format_output(self, section: int, x_BND: Tensor, hw: tuple[int, int]) -> Tensor | tuple[Tensor, ...]:
-        """The output after a section."""
-        raise NotImplementedError
-
-    #: Whether outputs are those after the merging of patches.
-    out_after_downsample = False
-    #: The only height and width of images that the host takes; None for any.
-    fixed_size: tuple[int, int] | None = None
-
-    def reset_parameters(self) -> None:
-        """Gives the model's own parameters, not those of its modules, the start of the constructor: 0."""
-        for parameter in self.parameters(recurse=False):
-            nn.init.zeros_(parameter)
-
-    # --- plugs ---
-
-    @property
-    def num_extra_tokens(self) -> int:
-        """The host's own tokens before those of the grid."""
-        return len(self.prefix_names)
-
-    @property
-    def num_placed_tokens(self) -> int:
-        """How many of them, the first ones, have a position in the host's table."""
-        return self.num_extra_tokens
-
-    #: Tokens before those of the grid, those of plugs included.
-    num_prefix = 0
-
-    @property
-    def num_output_prefix(self) -> int:
-        """The host's own tokens before those of the grid in an output of all tokens."""
-        return self.num_extra_tokens
-
-    def plugged_blocks(self) -> list[Block]:
-        """The blocks of all stages in order."""
-        return [block for section in self.sections() for block in section.blocks]
 
     def attach(self, plug_set: PlugSet) -> None:
         """Builds the plugs into the network and its blocks.
@@ -216,46 +73,6 @@ class PluggedModel(MapsOnImages):
             )
             for index, (block, section, entering) in enumerate(self._placed(self._configured_grid()))
         ]
-
-    def _configured_grid(self) -> PixelGrid:
-        rows, columns = self.patch_resolution
-        return PixelGrid((rows, columns))
-
-    def _placed(self, entering: PixelGrid) -> Iterator[tuple[Block, Section, PixelGrid]]:
-        """Every block, its section, and where the tokens that enter it lie in the image."""
-        index = 0
-        for section in self.sections():
-            for block in section.blocks:
-                yield block, section, entering
-                entering = entering.every(self.strides(index)[0])
-                index += 1
-            if section.merge is not None:
-                entering = section.merge.place(entering)
-
-    def site(self, layout: Callable[[int, tuple[int, int]], Layout], index: int, tokens: TokenMap) -> Site:
-        """The site of a block.
-
-        Args:
-            layout: Makes the layout of the queries, as :meth:`layout`.
-            index: Block index.
-            tokens: The tokens that enter the block.
-        """
-        of_queries, of_keys = self.strides(index)
-        entering = None if of_queries == 1 else tokens.hw
-        keys = None if of_keys == of_queries else self.key_layout(index, tokens.every(of_keys).hw)
-        valid, valid_keys = self.valid(index, tokens)
-        queries = layout(index, tokens.every(of_queries).hw)
-        return Site(queries, keys, index, valid=valid, valid_keys=valid_keys, entering=entering)
-
-    def valid(self, index: int, tokens: TokenMap) -> tuple[Valid, Valid]:
-        """What makes the masks of valid queries ``(B, N)``, and of valid keys by window where they are others."""
-        if tokens.sizes_B2 is None:
-            return None, None
-        of_queries, of_keys = self.strides(index)
-        queries, keys = tokens.every(of_queries), tokens.every(of_keys)
-        if of_keys == of_queries:
-            return queries.valid, None
-        return queries.valid, partial(_by_window, self.key_layout(index, keys.hw), keys)
 
     def learned_values(self) -> dict[str, dict[int | None, Tensor]]:
         """The values worth watching that the plugs have learned, as they act: alpha, A, sigma, Lambda.
@@ -304,10 +121,8 @@ class PluggedModel(MapsOnImages):
 
         Args:
             x: Images ``(B, C, H, W)``.
-            names: Any of :data:`vitplug.attention.intermediates.NAMES`, where their shapes are given: ``'q'``, ``'k'``,
-                ``'v'``, ``'scores'``, ``'bias'``, ``'logits'``, ``'probs'``, ``'maps'``, ``'heads'``, ``'attn'``,
-                ``'mlp'``, ``'block'`` and ``'site'``, whose layout makes images of windows' maps; or those of plugs
-                (:data:`vitplug.plugs.INTERMEDIATES`).
+            names: Of :data:`vitplug.attention.intermediates.NAMES`, where their shapes are given, such as ``'probs'``,
+                or of plugs (:data:`vitplug.plugs.INTERMEDIATES`).
             layers: Block indices through all stages, or ``'all'``.
             reduce: Called as ``reduce(name, tensor, site)`` as soon as an intermediate exists; its result is kept in
                 place of the tensor, so that the maps of large images need not be held for all blocks.
@@ -439,11 +254,6 @@ class PluggedModel(MapsOnImages):
 
     def __getstate__(self) -> dict:
         return {key: value for key, value in self.__dict__.items() if key != '_kept_plans'}
-
-
-def _by_window(layout: Layout, tokens: TokenMap) -> Tensor | None:
-    valid_BN = tokens.valid()
-    return None if valid_BN is None else layout.to_windows(valid_BN.unsqueeze(-1)).squeeze(-1)
 
 
 def _run(block: Block, x_BND: Tensor, site: Site, carry: Carry, record: LayerRecord | None) -> tuple[Tensor, Carry]:

@@ -15,7 +15,8 @@ from .padding import TokenMap, shrink, valid_sizes
 from .pixels import PixelGrid
 
 if TYPE_CHECKING:
-    from .model import Block, PluggedModel, Section
+    from .model import PluggedModel
+    from .places import Block, Section
 
 # Sizes of images whose plans a model keeps; training at many sizes comes back to few of them. Masks of shifted windows
 # are most of a plan: some 20 MB for Swin at 800 x 1216.

@@ -143,7 +143,7 @@ def rows_of(maps: Tensor, layout: Layout, kept: Tensor) -> Tensor:
     """
     kept = kept.to(maps.device)
     if layout.is_windowed:
-        slots, size = layout.slots(maps.device)[0][kept], layout.grid.num_tokens
+        slots, size = layout.slots(maps.device).places[kept], layout.grid.num_tokens
         return maps[0, slots // size, :, slots % size].transpose(0, 1)
     prefix = torch.arange(layout.num_prefix, device=maps.device)
     return maps[0, 0][:, torch.cat((prefix, layout.num_prefix + kept))]

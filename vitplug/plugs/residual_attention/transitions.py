@@ -89,7 +89,7 @@ def _find_tokens(source: WindowLayout, layout: WindowLayout, device: torch.devic
     area = layout.window**2
     # Padding counts as tokens, which have their scores too.
     before, now = (
-        replace(each, height=layout.padded[0], width=layout.padded[1]).slots(device)[0] for each in (source, layout)
+        replace(each, height=layout.padded[0], width=layout.padded[1]).slots(device).places for each in (source, layout)
     )
     slots_WN = torch.empty_like(now).scatter_(0, now, before).view(-1, area)
     return slots_WN // area, slots_WN % area
