@@ -2,7 +2,7 @@
 
 from . import huggingface, timm  # their maps of names
 from .host import AdaptedModel
-from .maps import AttentionMap, BlockMap, Branch, Chain, MlpMap, ModelMap, StageMap, chain, known_models, register
+from .maps import AttentionMap, BlockMap, Branch, MlpMap, ModelMap, StageMap, known_models, register
 from .plugging import host_of, intermediates, load_plugs, plug_in, unplug
 
 __all__ = [
@@ -10,11 +10,9 @@ __all__ = [
     'AttentionMap',
     'BlockMap',
     'Branch',
-    'Chain',
     'MlpMap',
     'ModelMap',
     'StageMap',
-    'chain',
     'host_of',
     'huggingface',
     'intermediates',

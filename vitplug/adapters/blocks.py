@@ -18,20 +18,8 @@ from vitplug.hosting import feed_forward
 from vitplug.plugs import BLOCK_SOCKETS, BlockShape
 from vitplug.plugs.sockets import BRANCHES, STREAM_SOCKETS
 
-from .maps import (
-    AttentionMap,
-    BlockMap,
-    Branch,
-    Extras,
-    MlpMap,
-    StageMap,
-    chain,
-    check_own,
-    find,
-    map_of,
-    mask_of_pairs,
-    required,
-)
+from .arguments import Extras, without_blind
+from .maps import AttentionMap, BlockMap, Branch, MlpMap, StageMap, find, map_of_part, pass_parts
 from .walk import Step
 
 
@@ -73,8 +61,7 @@ class PluggedBlock(Plugged):
     @property
     def widths(self) -> Mapping[str, int]:
         """Width of the tokens by socket, where the block changes it."""
-        widths = self.maps[0].widths
-        return {} if widths is None else widths(self)
+        return self.maps[0].widths(self) or {}
 
     @property
     def reuses_queries(self) -> bool:
@@ -84,8 +71,7 @@ class PluggedBlock(Plugged):
     @property
     def strides(self) -> tuple[int, int]:
         """Rows, and columns, from one query and from one key to the next."""
-        strides = self.maps[0].strides
-        return (1, 1) if strides is None else strides(self)
+        return self.maps[0].strides(self) or (1, 1)
 
     def forward(
         self, x: Tensor, *args: Any, step: Step | None = None, hw: tuple[int, int] | None = None, **extras: Any
@@ -101,30 +87,31 @@ class PluggedBlock(Plugged):
         return step.walk.host.pass_block(step, self, x, hw, {**named, **extras})
 
     def run(
-        self, x_BND: Tensor, site: Site, carry: Carry, record: LayerRecord | None, extras: Extras
+        self, extras: Extras, x_BND: Tensor, site: Site, carry: Carry, record: LayerRecord | None
     ) -> tuple[Tensor, Carry]:
         """Tokens ``(B, N, D)`` and carry, in and out."""
         block, attention, mlp_map = self.maps
         if attention is None:
             x_BND = block.mixing(self, x_BND)
         else:
-            normed = block.msa.before(self, x_BND)
+            normed = pass_parts(self, block.msa.before, x_BND)
             branch, carry = self._attention(normed, site, carry, record, extras)
             x_BND = self._add(block.msa, 'msa', x_BND, normed, branch, site, record)
-        mlp, normed = find(self, block.mlp), block.ffn.before(self, x_BND)
-        halves = partial(mlp_map.hidden, mlp), partial(mlp_map.out, mlp)
+        mlp, normed = find(self, block.mlp), pass_parts(self, block.ffn.before, x_BND)
+        halves = (partial(pass_parts, mlp, parts) for parts in (mlp_map.hidden, mlp_map.out))
         branch = feed_forward(*halves, normed, self.plugs, site)
         return self._add(block.ffn, 'mlp', x_BND, normed, branch, site, record), carry
 
     def _add(self, around: Branch, name: str, x_BND, normed, branch, site: Site, record: LayerRecord | None) -> Tensor:
         """The tokens and a branch."""
         beside = x_BND if around.beside is None else around.beside(self, x_BND, normed, site)
-        return around.sum(self, beside + self.plugs.residual(name, around.after(self, branch), site, record))
+        added = self.plugs.residual(name, pass_parts(self, around.after, branch), site, record)
+        return pass_parts(self, around.sum, beside + added)
 
     def _attention(self, x_BND: Tensor, site: Site, carry: Carry, record, extras: Extras) -> tuple[Tensor, Carry]:
         names, module, plugs = self.maps[1], find(self, self.maps[0].attention), self.plugs
         q, k, v = (t.transpose(2, 3) for t in _project(names, module, site.layout.to_windows(x_BND)))
-        q, k = chain(f'{names.q_norm}?')(module, q), chain(f'{names.k_norm}?')(module, k)
+        q, k = pass_parts(module, names.q_norm, q), pass_parts(module, names.k_norm, k)
         if names.change_qkv is not None:
             q, k, v = names.change_qkv(module, (q, k, v), site, extras)
             q, k = q.to(v.dtype), k.to(v.dtype)  # turns and scales of float32 promote them under autocast
@@ -140,15 +127,14 @@ class PluggedBlock(Plugged):
             dropout_p=_rate(find(module, names.dropout)) if self.training and names.dropout else 0.0,
             record=record,
         )
-        out = _without_blind(out, v, extras)
+        out = without_blind(out, v, extras)
         out = out if names.change_out is None else names.change_out(module, out, q)
         heads = site.layout.from_windows(out.transpose(2, 3).flatten(3))
         of_queries = x_BND if site.entering is None else None
         heads = plugs.change_heads(heads, of_queries, site, carry, v.shape[-1], record)
-        heads, gate = names.before_proj(module, heads), find(module, names.gate)
+        heads, gate = pass_parts(module, names.before_proj, heads), find(module, names.gate)
         heads = heads if gate is None else heads * gate(x_BND).sigmoid()
-        tokens = names.after_proj(module, find(module, names.proj)(heads))
-        return plugs.tokens('msa', tokens, site), carry
+        return plugs.tokens('msa', pass_parts(module, f'{names.proj} {names.after_proj}', heads), site), carry
 
 
 class PluggedStage(Plugged):
@@ -172,7 +158,7 @@ class PluggedStage(Plugged):
         saves = getattr(self, 'grad_checkpointing', False) and torch.is_grad_enabled()
         for index, block in enumerate(find(self, names.blocks), first):
             enters = index == first and step.index > 0
-            inner = Step(walk, block, index, partial(names.prefix, self) if enters else None)
+            inner = Step(walk, block, index, partial(pass_parts, self, names.prefix) if enters else None)
             x = checkpoint(inner, x, hw=hw, use_reentrant=False) if saves else inner(x, hw=hw)
             hw = hw and tuple(ceil_div(side, block.strides[0]) for side in hw)
         return x, hw
@@ -189,46 +175,11 @@ def describe_block(block: nn.Module) -> tuple[BlockMap, AttentionMap | None, Mlp
     """The maps of a block and of its two branches.
 
     Raises:
-        ValueError: If one is missing, or the block lacks what they name.
+        ValueError: If one is missing, or a part computes something else than its map says.
     """
-    block_map = map_of(block, BlockMap)
-    if block_map is None:
-        raise ValueError(f'plug_in: no map of names for blocks of class {type(block).__name__}; {_HINT}')
-    _refuse(block, block_map)
-    check_own(block, BlockMap, hooks_run=True)
-    attention = None if block_map.attention is None else _map_of_part(block, block_map.attention, AttentionMap)
-    mlp = _map_of_part(block, block_map.mlp, MlpMap)
-    lacking = chain(*mlp.out.names, mlp.last).missing(find(block, block_map.mlp))
-    if attention is not None:
-        _refuse(find(block, block_map.attention), attention)
-        lacking += chain(*required(attention)).missing(find(block, block_map.attention))
-    for around in (block_map.msa, block_map.ffn):
-        lacking += [name for part in (around.before, around.after, around.sum) for name in part.missing(block)]
-    if lacking:
-        raise ValueError(f'plug_in: {type(block).__name__} lacks {sorted(set(lacking))}, which its map names')
-    return block_map, attention, mlp
-
-
-def _map_of_part(block: nn.Module, name: str, kind: type) -> Any:
-    part = find(block, name)
-    part_map = None if part is None else map_of(part, kind)
-    if part_map is not None and name:  # a block that holds the layers itself is checked as a block
-        check_own(part, kind)
-    if part_map is None:
-        raise ValueError(
-            f'plug_in: no map of names for {name or "the layers"} of {type(block).__name__}, a '
-            f'{type(part).__name__}; {_HINT}'
-        )
-    return part_map
-
-
-_HINT = 'vitplug.adapters.register takes one'
-
-
-def _refuse(module: nn.Module, module_map: BlockMap | AttentionMap) -> None:
-    lacks = None if module_map.lacks is None else module_map.lacks(module)
-    if lacks:
-        raise ValueError(f'plug_in: {type(module).__name__} takes no plugs: {lacks}')
+    names = map_of_part(block, '', BlockMap)
+    attention = None if names.attention is None else map_of_part(block, names.attention, AttentionMap)
+    return names, attention, map_of_part(block, names.mlp, MlpMap)
 
 
 @cache
@@ -254,29 +205,12 @@ def _new(kind: type, base: type, maps: tuple) -> nn.Module:
 
 def _project(names: AttentionMap, module: nn.Module, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """q, k and v of tokens ``(..., D)``, each ``(..., heads, d)``."""
-    if names.project is not None:
-        parts = names.project(module, x).chunk(3, dim=-1)
-    elif len(names.projections) == 1:
-        parts = find(module, names.projections[0])(x).chunk(3, dim=-1)
+    if callable(names.projections):
+        made = [names.projections(module, x)]
     else:
-        parts = [find(module, name)(x) for name in names.projections]
+        made = [find(module, name)(x) for name in names.projections.split()]
+    parts = made if len(made) == 3 else made[0].chunk(3, dim=-1)
     return tuple(part.unflatten(-1, (find(module, names.heads), -1)) for part in parts)
-
-
-def _without_blind(out: Tensor, v: Tensor, extras: Extras) -> Tensor:
-    """The output of the heads ``(B, 1, H, N, d)``, where the mask of a query hides all keys as SDPA gives it.
-
-    0 where all are hidden by False or -inf, and the mean of the values where by the lowest finite number.
-    """
-    mask = mask_of_pairs(extras)
-    if mask is None or mask.ndim != 4:
-        return out
-    highest_B1N1 = mask.amax(-1, keepdim=True)
-    hides = highest_B1N1 <= torch.finfo(mask.dtype).min if mask.is_floating_point() else ~highest_B1N1.bool()
-    blind = hides.unsqueeze(2)
-    if not mask.is_floating_point():
-        return out.masked_fill(blind, 0)
-    return torch.where(blind, (v.mean(-2, keepdim=True)).where(highest_B1N1.unsqueeze(2).isfinite(), 0), out)
 
 
 def _rate(dropout: nn.Dropout | float) -> float:

@@ -1,22 +1,23 @@
 """A model that vitplug does not own, as the analyses see it: a :class:`~vitplug.hosting.PluggedModel`."""
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from vitplug.attention import Carry, GlobalLayout, LayerRecord, Layout, Recorder, Site
-from vitplug.attention.layouts import HIDDEN
-from vitplug.compat import replace
+from vitplug.attention import GlobalLayout, Layout, Recorder, Site
 from vitplug.hosting import PixelGrid, PluggedModel, Section, TokenMap, build_plugs
+from vitplug.hosting.model import run_plugged
 from vitplug.plugs import NETWORK_SOCKETS, PlugSet
 
+from .arguments import Extras, check_asked, with_mask
 from .blocks import PluggedBlock
-from .maps import Extras, ModelMap, StageMap, check_asked, find, mask_of_pairs
-from .walk import Step, Walk, recording
+from .maps import ModelMap, find
+from .walk import Step, Walk
 
 
 class AdaptedModel(PluggedModel):
@@ -37,6 +38,8 @@ class AdaptedModel(PluggedModel):
     def __init__(self, model: nn.Module, names: ModelMap, plugs: str | Sequence):
         super().__init__()
         self.model, self.names = model, names
+        #: Takes the intermediates of forwards inside of :meth:`recording`.
+        self.active_recorder: Recorder | None = None
         # The list of blocks, and what is in it; a tuple, for the blocks are parts of the model.
         self._listed: tuple[Any, list[Section], list[nn.Module]] = (None, [], [])
         self.prefix_names = names.prefix(model)
@@ -72,17 +75,12 @@ class AdaptedModel(PluggedModel):
         if stage is None:
             return [Section(parts, parts[-1].embed_dims)]
         stages = [list(find(part, stage.blocks)) for part in parts]
-        merges = [*(Merging(stage, part) for part in parts[1:]), None]
+        merges = [*(SimpleNamespace(place=partial(stage.place, part)) for part in parts[1:]), None]
         return [Section(blocks, blocks[-1].embed_dims, i, merges[i]) for i, blocks in enumerate(stages)]
 
     def first_block(self, stage: int) -> int:
         """Index of the first block of a stage."""
         return sum(len(section.blocks) for section in self.sections()[:stage])
-
-    @property
-    def stage_reads(self) -> tuple[str, ...]:
-        """Attributes of a stage that the model's loop over stages reads."""
-        return () if self.names.stage is None else self.names.stage.reads
 
     def strides(self, index: int) -> tuple[int, int]:
         return self.plugged_blocks()[index].strides
@@ -110,15 +108,20 @@ class AdaptedModel(PluggedModel):
 
     def forward_features(self, images: Tensor, recorder: Recorder | None, **settings: Any) -> tuple[Tensor, ...]:
         """The last tokens as a map ``(B, D, h, w)``; intermediates go to the recorder."""
-        with recording(self, recorder):
+        with self.recording(recorder):
             x = self.names.features(self.model, images, **settings)
         if x.ndim == 4:
             return (x.permute(0, 3, 1, 2),)
         hw = self.grid_of(len(self.plugged_blocks()) - 1, tuple(images.shape[-2:]))
         return (x[:, self.num_extra_tokens :].transpose(1, 2).unflatten(2, hw),)
 
-    def recording(self, recorder: Recorder | None) -> AbstractContextManager[None]:
-        return recording(self, recorder)
+    @contextmanager
+    def recording(self, recorder: Recorder | None) -> Iterator[None]:
+        before, self.active_recorder = self.active_recorder, recorder
+        try:
+            yield
+        finally:
+            self.active_recorder = before
 
     # --- blocks ---
 
@@ -132,8 +135,8 @@ class AdaptedModel(PluggedModel):
         """
         asked = find(self.model, 'config.output_attentions')
         check_asked(type(block).__name__, {'output_attentions': asked, **extras})
-        walk, index = step.walk, step.index
-        own, hw = self.num_extra_tokens, self._grid(x, walk) if hw is None else hw
+        walk, index, own = step.walk, step.index, self.num_extra_tokens
+        hw = self._grid(x, walk) if hw is None else hw
         carry, added = walk.enter(index)
         x_BND = x.flatten(1, 2) if x.ndim == 4 else x
         if index == 0:
@@ -141,22 +144,18 @@ class AdaptedModel(PluggedModel):
         elif added is not None:
             added = added if step.on_prefix is None else step.on_prefix(added)
             x_BND = torch.cat((x_BND[:, :own], added, x_BND[:, own:]), dim=1)
-        site = _with_mask(self.site(self.layout, index, TokenMap(hw)), extras)
-        x_BND, carry = self.run_block(_Bound(block, extras), x_BND, site, carry, walk.recorder)
+        site = with_mask(self.site(self.layout, index, TokenMap(hw)), extras)
+        record = walk.recorder.at(index) if walk.recorder else None
+        if record is not None:
+            record.enter(site.in_windows(x_BND.device))
+        x_BND, carry = run_plugged(partial(block.run, extras), block.plugs, x_BND, site, carry, record)
         if index == len(self.plugged_blocks()) - 1:
-            x_BND = self._finish(x_BND, site, carry, walk)
+            last = Site(GlobalLayout(*site.layout.hw, self.num_prefix), index=index, valid=site.valid)
+            x_BND = self._finish(x_BND, last, carry, walk.recorder)
         extra = self.num_prefix - own
-        added = x_BND[:, own : own + extra] if extra else None
-        walk.leave(index, carry, added)
+        walk.leave(index, carry, x_BND[:, own : own + extra] if extra else None)
         x_BND = torch.cat((x_BND[:, :own], x_BND[:, own + extra :]), dim=1) if extra else x_BND
         return x_BND.unflatten(1, hw) if x.ndim == 4 else x_BND
-
-    def _finish(self, x_BND: Tensor, site: Site, carry: Carry, walk: Walk) -> Tensor:
-        site = Site(GlobalLayout(*site.layout.hw, self.num_prefix), index=site.index, valid=site.valid)
-        record = walk.recorder.at(site.index) if walk.recorder else None
-        if record is not None:
-            record.site = site
-        return self.plugs.finish(x_BND, site, carry, record)
 
     def _grid(self, x: Tensor, walk: Walk) -> tuple[int, int]:
         """Rows and columns of the tokens that enter a block."""
@@ -172,38 +171,6 @@ class AdaptedModel(PluggedModel):
         return hw
 
 
-@dataclass(frozen=True)
-class Merging:
-    """What the library does between two stages, as far as it moves tokens.
-
-    Args:
-        names: The map of the stages.
-        stage: The later one.
-    """
-
-    names: StageMap
-    stage: nn.Module
-
-    def place(self, pixels: PixelGrid) -> PixelGrid:
-        """Where the merged tokens lie in the image."""
-        return self.names.place(self.stage, pixels)
-
-
-class _Bound:
-    """A block with the further arguments of this call, as :meth:`PluggedModel.run_block` takes it.
-
-    Not a dataclass, whose attributes the compiler does not find. Checkpointing is the library's.
-    """
-
-    with_cp = False
-
-    def __init__(self, block: PluggedBlock, extras: Extras):
-        self.block, self.extras, self.plugs = block, extras, block.plugs
-
-    def __call__(self, x_BND: Tensor, site: Site, carry: Carry, record: LayerRecord | None) -> tuple[Tensor, Carry]:
-        return self.block.run(x_BND, site, carry, record, self.extras)
-
-
 def _check_shape(plug_set: PlugSet, block: PluggedBlock, index: int) -> None:
     """Refuses plugs that need other heads: the weights are the model's."""
     if plug_set.shape_block(block.shape, index) == block.shape:
@@ -217,31 +184,3 @@ def _check_shape(plug_set: PlugSet, block: PluggedBlock, index: int) -> None:
         f'plugs: {changing} change the heads of block {index}, and so the shapes of weights that the model owns; '
         "use vitplug's own backbones for them, or other settings"
     )
-
-
-def _with_mask(site: Site, extras: Extras) -> Site:
-    """The site with the mask of a block's arguments: of keys that count, or of pairs, True or 0 for visible ones.
-
-    Raises:
-        ValueError: If the mask is of another kind.
-    """
-    mask = mask_of_pairs(extras)
-    if mask is None:
-        return site
-    if not isinstance(mask, Tensor) or mask.ndim not in (2, 4) or (mask.ndim == 4 and mask.shape[1] != 1):
-        what = tuple(mask.shape) if isinstance(mask, Tensor) else type(mask).__name__
-        raise ValueError(
-            f'attention mask {what}: plugs take one for all heads, of keys (B, N) or of pairs (B, 1, N, N); '
-            "transformers makes it with attn_implementation='sdpa' or 'eager'"
-        )
-    is_additive = mask.is_floating_point() and mask.ndim == 4
-    sees = mask > torch.finfo(mask.dtype).min / 2 if is_additive else mask.bool()
-    # Once a forward: reading a value waits for a GPU, and cannot be compiled.
-    if is_additive and site.index == 0 and not torch.compiler.is_compiling() and (mask != 0)[sees].any():
-        raise ValueError(
-            'attention mask: has other values than 0 and the lowest one, such as those of a position bias. Plugs would '
-            'not see them: mask tokens alone, and give the bias to the model in another way'
-        )
-    if mask.ndim == 2:
-        return replace(site, valid=sees, attends_padding=False)
-    return replace(site, mask=torch.where(sees, 0.0, HIDDEN), valid=sees.squeeze(1).any(-2), attends_padding=False)

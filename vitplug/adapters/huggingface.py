@@ -1,6 +1,7 @@
 """Names in models of Hugging Face's transformers, which is imported only where a part calls its functions."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -9,36 +10,19 @@ from torch import Tensor, nn
 
 from vitplug.attention import DenseBias, PairBias, Site, WindowLayout
 
-from .maps import (
-    QKV,
-    AttentionMap,
-    BlockMap,
-    Branch,
-    Extras,
-    MlpMap,
-    ModelMap,
-    StageMap,
-    chain,
-    check_asked,
-    find,
-    no_prefix,
-    register,
-)
+from .arguments import Extras, check_asked
+from .maps import QKV, AttentionMap, BlockMap, Branch, MlpMap, ModelMap, StageMap, find, no_prefix, register
 from .swin import continuous_bias, cosines, table_bias
 
 # --- attention ---
 
-_ATTENTION = dict(
-    projections=('q_proj', 'k_proj', 'v_proj'),
-    heads='num_attention_heads',
-    scale='scaling',
-    proj='o_proj',
-    dropout='attention_dropout',
+_STOCK = AttentionMap(
+    'q_proj k_proj v_proj', 'num_attention_heads', scale='scaling', proj='o_proj', dropout='attention_dropout'
 )
-_TOWER = dict(_ATTENTION, heads='num_heads', scale='scale', proj='out_proj', dropout='dropout')
-_OF_SELF = dict(
-    projections=('self.query', 'self.key', 'self.value'),
-    heads='self.num_attention_heads',
+_IN_TOWER = replace(_STOCK, heads='num_heads', scale='scale', proj='out_proj', dropout='dropout')
+_OF_SELF = AttentionMap(
+    'self.query self.key self.value',
+    'self.num_attention_heads',
     scale='self.scaling',
     proj='output.dense',
     dropout='self.dropout',
@@ -77,32 +61,30 @@ def _gated(module: nn.Module, x: Tensor) -> Tensor:
     return module.act_fn(module.gate_proj(x)) * module.up_proj(x)
 
 
-_MLP = MlpMap(chain('fc1', 'activation_fn'), chain('fc2'), 'fc2')
-_GATED = MlpMap(_gated, chain('down_proj'), 'down_proj')
-_PLAIN_UP = MlpMap(chain('up_proj', 'act_fn'), chain('down_proj'), 'down_proj')
-_OWN = MlpMap(chain('intermediate.dense', 'intermediate.intermediate_act_fn'), chain('output.dense'), 'output.dense')
+_MLP = MlpMap('fc1 activation_fn', 'fc2', last='fc2')
+_GATED = MlpMap(_gated, 'down_proj', last='down_proj')
+_PLAIN_UP = MlpMap('up_proj act_fn', 'down_proj', last='down_proj')
+_OWN = MlpMap('intermediate.dense intermediate.intermediate_act_fn', 'output.dense', last='output.dense')
 
 # --- blocks ---
 
-_MASK = ('attention_mask',)
+
+def _pre_norm(attention: str, norms: str, *after: str) -> BlockMap:
+    """A block of pre-norm, of the names of its norms, and of what follows the branches."""
+    branches = (Branch(*names) for names in zip(norms.split(), after, strict=True))
+    return BlockMap(attention, 'mlp', *branches, arguments=('attention_mask',))
 
 
-def _pre_norm(attention: str, norms: tuple[str, str], *after: tuple[str, ...]) -> BlockMap:
-    first, last = after if after else ((), ())
-    branches = Branch(chain(norms[0]), chain(*first)), Branch(chain(norms[1]), chain(*last))
-    return BlockMap(attention, 'mlp', *branches, arguments=_MASK)
-
-
-_VIT_NORMS = 'layernorm_before', 'layernorm_after'
-_VIT = _pre_norm('attention', _VIT_NORMS, ('dropout',), ('dropout',))
-_DINO = _pre_norm('attention', ('norm1', 'norm2'), ('layer_scale1', 'drop_path'), ('layer_scale2', 'drop_path'))
-_BEIT = _pre_norm('attention', _VIT_NORMS, ('dropout', 'lambda_1', 'drop_path'), ('dropout', 'lambda_2', 'drop_path'))
-_CLIP = _pre_norm('self_attn', ('layer_norm1', 'layer_norm2'))
+_VIT_NORMS = 'layernorm_before layernorm_after'
+_VIT = _pre_norm('attention', _VIT_NORMS, 'dropout', 'dropout')
+_DINO = _pre_norm('attention', 'norm1 norm2', 'layer_scale1 drop_path', 'layer_scale2 drop_path')
+_BEIT = _pre_norm('attention', _VIT_NORMS, 'dropout lambda_1 drop_path', 'dropout lambda_2 drop_path')
+_CLIP = _pre_norm('self_attn', 'layer_norm1 layer_norm2', '', '')
 _BERT = BlockMap(
     'attention',
     '',
-    Branch(after=chain('attention.output.dropout'), sum=chain('attention.output.LayerNorm')),
-    Branch(after=chain('output.dropout'), sum=chain('output.LayerNorm')),
+    Branch(after='attention.output.dropout', sum='attention.output.LayerNorm'),
+    Branch(after='output.dropout', sum='output.LayerNorm'),
     arguments=('attention_mask', 'encoder_hidden_states', 'encoder_attention_mask', 'cache'),
     lacks=_is_decoder,
 )
@@ -135,18 +117,12 @@ def _windows_v2(block: nn.Module, hw: tuple[int, int]) -> WindowLayout:
     return _TwiceMasked(*hw, block.window_size, block.shift_size)
 
 
-_SWIN = BlockMap(
-    'attention',
-    'mlp',
-    Branch(chain('layernorm_before'), chain('dropout', 'drop_path')),
-    Branch(chain('layernorm_after'), chain('dropout')),
-    layout=_windows,
-)
+_SWIN = replace(_pre_norm('attention', _VIT_NORMS, 'dropout drop_path', 'dropout'), arguments=(), layout=_windows)
 _SWIN_V2 = BlockMap(
     'attention',
     '',
-    Branch(after=chain('layernorm_before', 'drop_path')),
-    Branch(after=chain('output.dropout', 'layernorm_after', 'drop_path')),
+    Branch(after='layernorm_before drop_path'),
+    Branch(after='output.dropout layernorm_after drop_path'),
     layout=_windows_v2,
 )
 
@@ -212,15 +188,15 @@ def _register(
     register(f'{module}VisionModel' if is_tower else f'{module}Model', names)
 
 
-_STOCK, _IN_TOWER, _PLAIN = AttentionMap(**_ATTENTION), AttentionMap(**_TOWER), {'MLP': _MLP}
+_PLAIN = {'MLP': _MLP}
 _TWO_TOKENS = partial(_prefix, ('cls_token', 'distillation_token'))
 _register('vit', 'ViT', _STOCK, _VIT, _PLAIN, 'layers')
 _register('deit', 'DeiT', _STOCK, _VIT, _PLAIN, 'layers', _TWO_TOKENS)
 for _family, _name in (('dinov2', 'Dinov2'), ('dinov2_with_registers', 'Dinov2WithRegisters')):
     _register(_family, _name, _STOCK, _DINO, {**_PLAIN, 'SwiGLUFFN': _GATED}, 'encoder.layer')
-_BIASED = AttentionMap(**_ATTENTION, biases=_beit_bias)
+_BIASED = replace(_STOCK, biases=_beit_bias)
 _register('beit', 'Beit', _BIASED, _BEIT, _PLAIN, 'layers', keeps_prefix=False, lacks=_shares_bias)
-_ROTATED = AttentionMap(**{**_TOWER, 'scale': 'scaling', 'proj': 'o_proj'}, change_qkv=_rotate)
+_ROTATED = replace(_IN_TOWER, scale='scaling', proj='o_proj', change_qkv=_rotate)
 _MLPS = {'MLP': _PLAIN_UP, 'GatedMLP': _GATED}
 _register('dinov3_vit', 'DINOv3ViT', _ROTATED, _DINO, _MLPS, 'model.layer', patch='embeddings.patch_embeddings')
 for _family, _name, _tokens in (('clip', 'CLIP', _CLS), ('siglip', 'Siglip', no_prefix)):
@@ -228,7 +204,7 @@ for _family, _name, _tokens in (('clip', 'CLIP', _CLS), ('siglip', 'Siglip', no_
     _register(_family, _name, _IN_TOWER, _CLIP, _PLAIN, 'encoder.layers', _tokens, _patch)
 _WORDS = dict(patch=None, resolution=_length, keeps_prefix=False, lacks=_masks_padding)
 for _family, _name in (('bert', 'Bert'), ('roberta', 'Roberta'), ('electra', 'Electra')):
-    _register(_family, _name, AttentionMap(**_OF_SELF), _BERT, {'Layer': _OWN}, 'encoder.layer', **_WORDS)
+    _register(_family, _name, _OF_SELF, _BERT, {'Layer': _OWN}, 'encoder.layer', **_WORDS)
 
 # --- models in stages ---
 
@@ -266,12 +242,13 @@ def _swin_v2_stage(
     return stage.downsample(before, input_dimensions), before, (*input_dimensions, *half)
 
 
-_IN_WINDOWS = AttentionMap(
-    **_ATTENTION, biases=partial(table_bias, 'attention.relative_position_bias.relative_position_bias_table')
+_IN_WINDOWS = replace(
+    _STOCK, biases=partial(table_bias, 'attention.relative_position_bias.relative_position_bias_table')
 )
-_OF_COSINES = AttentionMap(
-    **{**_OF_SELF, 'scale': 1.0},
-    after_proj=chain('output.dropout'),
+_OF_COSINES = replace(
+    _OF_SELF,
+    scale=1.0,
+    after_proj='output.dropout',
     change_qkv=partial(cosines, 'self.logit_scale'),
     biases=partial(continuous_bias, 'attention.self', 'continuous_position_bias_mlp'),
 )

@@ -13,7 +13,6 @@ A library's new family is an entry of each kind that it changes; most share all 
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain as chained
 from typing import Any, TypeVar
 
 from torch import Tensor, nn
@@ -21,46 +20,19 @@ from torch import Tensor, nn
 from vitplug.attention import Layout, PairBias, Site
 from vitplug.hosting import PixelGrid
 
+from .arguments import Extras
+
 Map = TypeVar('Map')
 #: q, k and v ``(B, W, H, N, d)``.
 QKV = tuple[Tensor, Tensor, Tensor]
 
-#: Further arguments of a block, by name: masks, rotations, shared biases.
-Extras = Mapping[str, Any]
+
+def _nothing(module: nn.Module) -> None:
+    """The default of functions of a module."""
 
 
-#: Arguments of blocks and stages that ask for what plugs do not do, and what to do.
-_REFUSED = {
-    'is_causal': 'causal attention',
-    'cache': 'a cache of keys and values',
-    'past_key_values': 'a cache of keys and values',
-    'encoder_hidden_states': 'cross-attention',
-    'always_partition': 'always_partition: shifted windows on a map of one window',
-    'output_attentions': "output_attentions: vitplug.intermediates(model, inputs, names=('probs',)) gives the maps",
-}
-
-
-def check_asked(kind: str, extras: Extras) -> None:
-    """Checks the further arguments of a block or a stage.
-
-    Args:
-        kind: Name of its class.
-        extras: The arguments.
-
-    Raises:
-        ValueError: If they ask for what plugs do not do.
-    """
-    asked = [what for name, what in _REFUSED.items() if extras.get(name) not in (None, False)]
-    if asked:
-        raise ValueError(f'a {kind} with plugs does not do this: {asked[0]}')
-
-
-def mask_of_pairs(extras: Extras) -> Tensor | None:
-    """The mask of a block's arguments: of pairs, ``(B, 1, N, N)``, or as it is given; None for none."""
-    of_pairs = extras.get('attn_mask')
-    if isinstance(of_pairs, Tensor) and of_pairs.ndim == 2:
-        return of_pairs[None, None]
-    return extras.get('attention_mask') if of_pairs is None else of_pairs
+def _merged(stage: nn.Module, pixels: PixelGrid) -> PixelGrid:
+    return pixels.merged(2)
 
 
 def find(module: nn.Module, name: str) -> Any:
@@ -71,36 +43,27 @@ def find(module: nn.Module, name: str) -> Any:
     return submodule
 
 
-@dataclass(frozen=True)
-class Chain:
-    """Parts that act one after the other: modules are called, parameters multiply.
+def pass_parts(module: nn.Module, parts: str | Callable[[nn.Module, Tensor], Tensor], x: Tensor) -> Tensor:
+    """A tensor after some parts of a module, one after the other: modules are called, parameters multiply.
 
     Args:
-        names: Dotted names. One that ends with ``?`` may be missing or None, and then does nothing.
+        module: The module.
+        parts: Dotted names, with spaces between, or a function of the module and the tensor. A name that ends with
+            ``?`` may be missing or None, and then does nothing.
+        x: The tensor.
     """
-
-    names: tuple[str, ...] = ()
-
-    def __call__(self, module: nn.Module, x: Tensor) -> Tensor:
-        for name in self.names:
-            part = find(module, name.removesuffix('?'))
-            if part is not None:
-                x = part(x) if callable(part) else part * x
-        return x
-
-    def missing(self, module: nn.Module) -> list[str]:
-        """Names that the module must have and lacks."""
-        return [name for name in self.names if not name.endswith('?') and find(module, name) is None]
-
-
-def chain(*names: str) -> Chain:
-    """A :class:`Chain` of names."""
-    return Chain(names)
+    if callable(parts):
+        return parts(module, x)
+    for name in parts.split():
+        part = find(module, name.removesuffix('?'))
+        if part is not None:
+            x = part(x) if callable(part) else part * x
+    return x
 
 
 @dataclass(frozen=True)
 class Branch:
-    """What surrounds a branch: ``x = sum(beside(x) + after(branch(before(x))))``.
+    """What surrounds a branch: ``x = sum(beside(x) + after(branch(before(x))))``; names as in :func:`pass_parts`.
 
     Args:
         before: The norm of a pre-norm block.
@@ -109,9 +72,9 @@ class Branch:
         beside: The tokens beside the branch, of the block, the tokens, the normed ones and the site; None leaves them.
     """
 
-    before: Chain = Chain()
-    after: Chain = Chain()
-    sum: Chain = Chain()
+    before: str = ''
+    after: str = ''
+    sum: str = ''
     beside: Callable[[nn.Module, Tensor, Tensor, Site], Tensor] | None = None
 
 
@@ -120,39 +83,44 @@ class AttentionMap:
     """Parts of an attention module, by dotted names in it.
 
     Args:
-        projections: One projection to q, k and v side by side, or three.
+        projections: One projection to q, k and v side by side, or three: names with spaces between, or a function of
+            the attention and the tokens that makes them side by side.
         heads: The number of heads.
         scale: The factor of the dot products, or its name.
         proj: The projection of the heads.
         dropout: The drop rate of the probabilities, or the dropout that has it; None for none.
         q_norm: Norm of the queries, by head.
         k_norm: Norm of the keys, by head.
-        before_proj: What happens to the heads before the projection.
+        before_proj: What happens to the heads before the projection, as :func:`pass_parts` has it.
         gate: A linear layer whose sigmoid gates the heads.
         after_proj: What follows the projection.
-        project: Makes q, k and v, side by side, of tokens, where the projections alone do not.
         biases: The model's own position biases, of the block, q, the site and the further arguments.
         change_qkv: Rotates, scales or pools q, k and v ``(B, W, H, N, d)``, of the attention, these, the site and the
             further arguments.
         change_out: Changes the output of the heads ``(B, W, H, N, d)``, of the attention, it and q.
-        lacks: Why a module of this class takes no plugs; None if it takes them.
+        lacks: Why a module takes no plugs; None if it takes them.
     """
 
-    projections: tuple[str, ...]
+    projections: str | Callable[[nn.Module, Tensor], Tensor]
     heads: str
     scale: str | float
     proj: str
     dropout: str | None
-    q_norm: str = 'q_norm'
-    k_norm: str = 'k_norm'
-    before_proj: Chain = Chain()
+    q_norm: str = 'q_norm?'
+    k_norm: str = 'k_norm?'
+    before_proj: str = ''
     gate: str = 'gate'
-    after_proj: Chain = Chain()
-    project: Callable[[nn.Module, Tensor], Tensor] | None = None
+    after_proj: str = ''
     biases: Callable[[nn.Module, Tensor, Site, Extras], tuple[PairBias, ...]] | None = None
     change_qkv: Callable[[nn.Module, QKV, Site, Extras], QKV] | None = None
     change_out: Callable[[nn.Module, Tensor, Tensor], Tensor] | None = None
-    lacks: Callable[[nn.Module], str | None] | None = None
+    lacks: Callable[[nn.Module], str | None] = _nothing
+
+    @property
+    def needed(self) -> str:
+        """Names that a module must have."""
+        names = (self.projections, self.heads, self.scale, self.dropout, self.proj)
+        return ' '.join([*(name for name in names if isinstance(name, str)), self.before_proj, self.after_proj])
 
 
 @dataclass(frozen=True)
@@ -160,14 +128,19 @@ class MlpMap:
     """The halves of an MLP.
 
     Args:
-        hidden: Tokens to hidden tokens, called with the module.
-        out: Hidden tokens to tokens.
+        hidden: Tokens to hidden tokens, parts as of :func:`pass_parts`.
+        out: Hidden tokens to tokens, names of parts.
         last: Name of the last linear layer.
     """
 
-    hidden: Callable[[nn.Module, Tensor], Tensor]
-    out: Chain
+    hidden: str | Callable[[nn.Module, Tensor], Tensor]
+    out: str
     last: str
+
+    @property
+    def needed(self) -> str:
+        """Names that a module must have."""
+        return f'{self.out} {self.last}'
 
 
 @dataclass(frozen=True)
@@ -185,7 +158,7 @@ class BlockMap:
             attention.
         strides: Rows, and columns, from one query and from one key to the next, in tokens that enter the block.
         widths: Width of the tokens by socket, where a block changes it.
-        lacks: Why a block of this class takes no plugs; None if it takes them.
+        lacks: Why a block takes no plugs; None if it takes them.
     """
 
     attention: str | None
@@ -195,13 +168,14 @@ class BlockMap:
     arguments: tuple[str, ...] = ()
     mixing: Callable[[nn.Module, Tensor], Tensor] | None = None
     layout: Callable[[nn.Module, tuple[int, int]], Layout] | None = None
-    strides: Callable[[nn.Module], tuple[int, int]] | None = None
-    widths: Callable[[nn.Module], Mapping[str, int]] | None = None
-    lacks: Callable[[nn.Module], str | None] | None = None
+    strides: Callable[[nn.Module], tuple[int, int] | None] = _nothing
+    widths: Callable[[nn.Module], Mapping[str, int] | None] = _nothing
+    lacks: Callable[[nn.Module], str | None] = _nothing
 
-
-def _merged(stage: nn.Module, pixels: PixelGrid) -> PixelGrid:
-    return pixels.merged(2)
+    @property
+    def needed(self) -> str:
+        """Names that a module must have."""
+        return ' '.join(part for around in (self.msa, self.ffn) for part in (around.before, around.after, around.sum))
 
 
 @dataclass(frozen=True)
@@ -222,7 +196,7 @@ class StageMap:
     blocks: str
     forward: Callable[..., Any]
     place: Callable[[nn.Module, PixelGrid], PixelGrid] = _merged
-    prefix: Chain = Chain()
+    prefix: str = ''
     reads: tuple[str, ...] = ()
 
 
@@ -239,7 +213,7 @@ class ModelMap:
             ``(B, h, w, D)``.
         stage: What its stages do, for models in stages.
         keeps_prefix: Whether plugs may add tokens. They may not where the model has a bias of all pairs or windows.
-        lacks: Why a model of this class takes no plugs; None if it takes them.
+        lacks: Why a model takes no plugs; None if it takes them.
     """
 
     blocks: str
@@ -249,7 +223,7 @@ class ModelMap:
     features: Callable[[nn.Module, Tensor], Tensor]
     stage: StageMap | None = None
     keeps_prefix: bool = True
-    lacks: Callable[[nn.Module], str | None] | None = None
+    lacks: Callable[[nn.Module], str | None] = _nothing
 
 
 _MAPS: dict[type, dict[str, Any]] = {kind: {} for kind in (ModelMap, BlockMap, AttentionMap, MlpMap)}
@@ -266,43 +240,50 @@ def register(name: str | type, *maps: ModelMap | BlockMap | AttentionMap | MlpMa
         _MAPS[type(entry)][name if isinstance(name, str) else _full_name(name)] = entry
 
 
+def _known(module: nn.Module, kind: type) -> type | None:
+    """The class of a module, or the nearest base, that has a map."""
+    return next((base for base in type(module).__mro__ if _full_name(base) in _MAPS[kind]), None)
+
+
 def map_of(module: nn.Module, kind: type[Map]) -> Map | None:
     """The map of a module's class, or of the nearest base that has one; None if there is none."""
-    return next((_MAPS[kind][name] for name in map(_full_name, type(module).__mro__) if name in _MAPS[kind]), None)
+    known = _known(module, kind)
+    return None if known is None else _MAPS[kind][_full_name(known)]
 
 
-def check_own(module: nn.Module, kind: type, hooks_run: bool = False) -> None:
-    """Checks that a module computes what the map of its class says, which takes the place of its forward.
-
-    Args:
-        module: A module with a map.
-        kind: Which of its maps.
-        hooks_run: Whether its hooks go on running.
+def map_of_part(block: nn.Module, name: str, kind: type[Map]) -> Map:
+    """The map of a part of a block that takes the place of the part's forward; of the block itself for ``''``.
 
     Raises:
-        ValueError: If its class, or the module, has a forward of its own, or it has hooks.
+        ValueError: If there is none, or the part computes something else than its map says.
     """
-    known = next(base for base in type(module).__mro__ if _full_name(base) in _MAPS[kind])
-    name, changed = type(module).__name__, None
-    if 'forward' in module.__dict__:
+    part = find(block, name)
+    known, found = _known(part, kind), map_of(part, kind)
+    if known is None or found is None:
+        what = f'{name} of {type(block).__name__}, a' if name else 'a block,'
+        raise ValueError(
+            f'plug_in: no map of names for {what} {type(part).__name__}; vitplug.adapters.register takes one'
+        )
+    changed = getattr(found, 'lacks', _nothing)(part)
+    if 'forward' in part.__dict__:
         changed = 'its forward was replaced'
-    elif type(module).forward is not known.forward:
+    elif type(part).forward is not known.forward:
         changed = f'it has another forward than {_full_name(known)}, from which it derives'
-    elif not hooks_run and any(_hooks(module)):
+    elif name and any(_hooks(part)):  # those of the block run
         changed = 'it has hooks, which would not run'
     if changed:
-        raise ValueError(
-            f'plug_in: {name} takes no plugs: {changed}. Take it back first, or register a map of its own '
-            '(vitplug.adapters.register)'
-        )
+        raise ValueError(f'plug_in: {type(part).__name__} takes no plugs: {changed}')
+    lacking = [name for name in found.needed.split() if not name.endswith('?') and find(part, name) is None]
+    if lacking:
+        raise ValueError(f'plug_in: {type(part).__name__} lacks {sorted(set(lacking))}, which its map names')
+    return found
 
 
 def _hooks(module: nn.Module) -> Iterator[Callable]:
     """Hooks of a module, but for those of transformers, which act only where it is asked for maps."""
     names = ('_forward_hooks', '_forward_pre_hooks', '_backward_hooks', '_backward_pre_hooks')
-    for hook in chained(*(getattr(module, name).values() for name in names)):
-        if hook.__module__ != 'transformers.utils.output_capturing':
-            yield hook
+    hooks = (hook for name in names for hook in getattr(module, name).values())
+    return (hook for hook in hooks if hook.__module__ != 'transformers.utils.output_capturing')
 
 
 def known_models() -> list[str]:
@@ -313,19 +294,6 @@ def known_models() -> list[str]:
 def no_prefix(model: nn.Module) -> tuple[str, ...]:
     """For models without tokens before the grid's."""
     return ()
-
-
-def required(names: AttentionMap) -> tuple[str, ...]:
-    """Names that an attention of this map must have; those with ``?`` may be missing."""
-    optional = [name for name in (names.scale, names.dropout) if isinstance(name, str)]
-    return (
-        names.heads,
-        *optional,
-        names.proj,
-        *names.projections,
-        *names.before_proj.names,
-        *names.after_proj.names,
-    )
 
 
 def _full_name(kind: type) -> str:

@@ -1,7 +1,6 @@
 """Plugs into a model that vitplug does not own, and out of it."""
 
 import copy
-import reprlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from os import PathLike
@@ -18,7 +17,7 @@ from vitplug.plugs.plug_set import is_plug
 from .blocks import PluggedBlock, PluggedStage, describe_block, give_class, take_class
 from .host import AdaptedModel
 from .maps import ModelMap, find, known_models, map_of
-from .walk import PluggedBlocks, note_grid, recording
+from .walk import PluggedBlocks, note_grid
 
 
 def plug_in(model: nn.Module, plugs: str | Sequence) -> nn.Module:
@@ -118,7 +117,6 @@ def host_of(model: nn.Module) -> AdaptedModel:
 
     Raises:
         ValueError: If the model has no plugs, or several parts with plugs.
-        TypeError: If it is no module.
     """
     hosts = _hosts(model)
     if len(hosts) > 1:
@@ -132,9 +130,7 @@ def _hosts(model: nn.Module) -> dict[str, AdaptedModel]:
 
     Raises:
         ValueError: If there are none.
-        TypeError: If it is no module.
     """
-    _check_module(model)
     parts = {name: module.__dict__ for name, module in model.named_modules() if 'plug_host' in module.__dict__}
     if not parts:
         raise ValueError(f'{type(model).__name__} has no plugs; call vitplug.plug_in(model, plugs) first')
@@ -168,7 +164,7 @@ def intermediates(
     recorders = {part: host.recorder(names, layers, reduce) for part, host in hosts.items()}
     with ExitStack() as stack:
         for part, recorder in recorders.items():
-            stack.enter_context(recording(hosts[part], recorder))
+            stack.enter_context(hosts[part].recording(recorder))
         output = model(**inputs) if isinstance(inputs, Mapping) else model(inputs)
     found = {part: recorder.collect() for part, recorder in recorders.items()}
     if len(found) == 1:
@@ -235,9 +231,7 @@ def _inner(model: nn.Module) -> tuple[nn.Module, ModelMap]:
 
     Raises:
         ValueError: If there is none, or there are several, or it takes no plugs.
-        TypeError: If it is no module.
     """
-    _check_module(model)
     mapped = [(name, part) for name, part in model.named_modules() if map_of(part, ModelMap) is not None]
     names = [name for name, _ in mapped]
     if not mapped:
@@ -252,16 +246,9 @@ def _inner(model: nn.Module) -> tuple[nn.Module, ModelMap]:
         )
     inner = mapped[0][1]
     named = map_of(inner, ModelMap)
-    lacks = None if named.lacks is None else named.lacks(inner)
-    if lacks:
+    if lacks := named.lacks(inner):
         raise ValueError(f'plug_in: {type(inner).__name__} takes no plugs: {lacks}')
     return inner, named
-
-
-def _check_module(model: Any) -> None:
-    if not isinstance(model, nn.Module):
-        what = reprlib.repr(model)
-        raise TypeError(f'model: {what} is no model; expected one that is built, such as timm.create_model(...) gives')
 
 
 def _give_classes(inner: nn.Module, names: ModelMap, changed: list[nn.Module]) -> None:

@@ -8,7 +8,8 @@ from torch.nn.functional import normalize
 
 from vitplug.attention import OffsetBias, PairBias, Site
 
-from .maps import QKV, Extras, find
+from .arguments import Extras
+from .maps import QKV, find
 
 
 def cosines(scale: str, module: nn.Module, qkv: QKV, site: Site, extras: Extras) -> QKV:

@@ -11,20 +11,8 @@ from vitplug.attention import DenseBias, PairBias, Site, WindowLayout
 from vitplug.hosting import PixelGrid
 from vitplug.hosting.pooling import convolve, decomposed_bias, on_grid, relative_offsets
 
-from .maps import (
-    QKV,
-    AttentionMap,
-    BlockMap,
-    Branch,
-    Extras,
-    MlpMap,
-    ModelMap,
-    StageMap,
-    chain,
-    find,
-    no_prefix,
-    register,
-)
+from .arguments import Extras
+from .maps import QKV, AttentionMap, BlockMap, Branch, MlpMap, ModelMap, StageMap, find, no_prefix, register
 from .swin import continuous_bias, cosines, table_bias
 
 _MODELS, _LAYERS = 'timm.models', 'timm.layers'
@@ -123,17 +111,11 @@ def _pair(side: int | tuple[int, int]) -> tuple[int, int]:
 
 
 _STOCK = AttentionMap(
-    projections=('qkv',),
-    heads='num_heads',
-    scale='scale',
-    proj='proj',
-    dropout='attn_drop',
-    before_proj=chain('norm?'),
-    after_proj=chain('proj_drop'),
+    'qkv', 'num_heads', 'scale', 'proj', dropout='attn_drop', before_proj='norm?', after_proj='proj_drop'
 )
-_ROTATED = replace(_STOCK, projections=(), project=_biased_qkv, change_qkv=_rotate)
-_OF_COSINES = replace(_STOCK, scale=1.0, project=_biased_qkv, change_qkv=partial(cosines, 'logit_scale'))
-_POOLED = replace(_STOCK, dropout=None, after_proj=chain(), change_qkv=_pool, change_out=_add_queries)
+_ROTATED = replace(_STOCK, projections=_biased_qkv, change_qkv=_rotate)
+_OF_COSINES = replace(_STOCK, scale=1.0, projections=_biased_qkv, change_qkv=partial(cosines, 'logit_scale'))
+_POOLED = replace(_STOCK, dropout=None, after_proj='', change_qkv=_pool, change_out=_add_queries)
 _TABLE_BIAS = partial(table_bias, 'attn.relative_position_bias_table')
 for _name, _attention in {
     f'{_LAYERS}.attention.Attention': _STOCK,
@@ -144,7 +126,7 @@ for _name, _attention in {
     f'{_MODELS}.swin_transformer_v2.WindowAttention': replace(
         _OF_COSINES, biases=partial(continuous_bias, 'attn', 'cpb_mlp')
     ),
-    f'{_MODELS}.beit.Attention': replace(_STOCK, biases=_beit_bias, project=_biased_qkv),
+    f'{_MODELS}.beit.Attention': replace(_STOCK, biases=_beit_bias, projections=_biased_qkv),
     f'{_MODELS}.mvitv2.MultiScaleAttention': replace(_POOLED, biases=_decomposed_bias, lacks=_odd_pooling),
 }.items():
     register(_name, _attention)
@@ -162,27 +144,18 @@ def _swiglu(module: nn.Module, x: Tensor) -> Tensor:
     return module.norm(module.drop1(module.act(module.fc1_g(x)) * module.fc1_x(x)))
 
 
-_OUT = dict(out=chain('fc2', 'drop2'), last='fc2')
-register(f'{_LAYERS}.mlp.Mlp', MlpMap(chain('fc1', 'act', 'drop1', 'norm'), **_OUT))
-register(f'{_LAYERS}.mlp.GluMlp', MlpMap(_gated, **_OUT))
-register(f'{_LAYERS}.mlp.SwiGLU', MlpMap(_swiglu, **_OUT))
+register(f'{_LAYERS}.mlp.Mlp', MlpMap('fc1 act drop1 norm', 'fc2 drop2', last='fc2'))
+register(f'{_LAYERS}.mlp.GluMlp', MlpMap(_gated, 'fc2 drop2', last='fc2'))
+register(f'{_LAYERS}.mlp.SwiGLU', MlpMap(_swiglu, 'fc2 drop2', last='fc2'))
 
 # --- blocks ---
 
 
-def _branches(after_msa: tuple[str, ...], after_ffn: tuple[str, ...], is_post_norm: bool = False) -> dict[str, Branch]:
-    if is_post_norm:
-        norms = Branch(after=chain('norm1', *after_msa)), Branch(after=chain('norm2', *after_ffn))
-    else:
-        norms = Branch(chain('norm1'), chain(*after_msa)), Branch(chain('norm2'), chain(*after_ffn))
-    return dict(attention='attn', mlp='mlp', msa=norms[0], ffn=norms[1])
-
-
-_SCALED = _branches(('ls1?', 'drop_path1?'), ('ls2?', 'drop_path2?'))
-_GAMMAS = _branches(('gamma_1?', 'drop_path1?'), ('gamma_2?', 'drop_path2?'))
-_POST = _branches(('drop_path1?',), ('drop_path2?',), is_post_norm=True)
+_SCALED = BlockMap('attn', 'mlp', Branch('norm1', 'ls1? drop_path1?'), Branch('norm2', 'ls2? drop_path2?'))
+_GAMMAS = BlockMap('attn', 'mlp', Branch('norm1', 'gamma_1? drop_path1?'), Branch('norm2', 'gamma_2? drop_path2?'))
+_POST = BlockMap('attn', 'mlp', Branch(after='norm1 drop_path1?'), Branch(after='norm2 drop_path2?'))
 _MASKS, _SHARED = ('attn_mask', 'is_causal'), ('shared_rel_pos',)
-for _name, _around, _arguments in (
+for _name, _block, _arguments in (
     ('vision_transformer.Block', _SCALED, _MASKS),
     ('vision_transformer.ResPostBlock', _POST, _MASKS),
     ('vision_transformer_relpos.RelPosBlock', _SCALED, _SHARED),
@@ -191,7 +164,7 @@ for _name, _around, _arguments in (
     ('eva.EvaBlockPostNorm', _POST, ('rope', *_MASKS)),
     ('beit.Block', _GAMMAS, ('shared_rel_pos_bias',)),
 ):
-    register(f'{_MODELS}.{_name}', BlockMap(**_around, arguments=_arguments))
+    register(f'{_MODELS}.{_name}', replace(_block, arguments=_arguments))
 
 
 def _windows(block: nn.Module, hw: tuple[int, int]) -> WindowLayout:
@@ -211,8 +184,8 @@ def _windows(block: nn.Module, hw: tuple[int, int]) -> WindowLayout:
     return layout
 
 
-register(f'{_MODELS}.swin_transformer.SwinTransformerBlock', BlockMap(**_SCALED, layout=_windows))
-register(f'{_MODELS}.swin_transformer_v2.SwinTransformerV2Block', BlockMap(**_POST, layout=_windows))
+register(f'{_MODELS}.swin_transformer.SwinTransformerBlock', replace(_SCALED, layout=_windows))
+register(f'{_MODELS}.swin_transformer_v2.SwinTransformerV2Block', replace(_POST, layout=_windows))
 
 
 def _pool_strides(block: nn.Module) -> tuple[int, int]:
@@ -244,8 +217,8 @@ register(
     BlockMap(
         'attn',
         'mlp',
-        Branch(chain('norm1'), chain('drop_path1'), beside=_beside_pooling),
-        Branch(chain('norm2'), chain('drop_path2'), beside=_beside_mlp),
+        Branch('norm1', 'drop_path1', beside=_beside_pooling),
+        Branch('norm2', 'drop_path2', beside=_beside_mlp),
         strides=_pool_strides,
         widths=_pool_widths,
     ),
@@ -258,8 +231,8 @@ def _mix(block: nn.Module, x_BND: Tensor) -> Tensor:
     return x_BND + block.drop_path(mixed_BDN.transpose(1, 2))
 
 
-_MIXED = Branch(chain('norm2'), chain('drop_path'))
-register(f'{_MODELS}.mlp_mixer.MixerBlock', BlockMap(None, 'mlp_channels', Branch(), _MIXED, mixing=_mix))
+_MIXED = BlockMap(None, 'mlp_channels', Branch(), Branch('norm2', 'drop_path'), mixing=_mix)
+register(f'{_MODELS}.mlp_mixer.MixerBlock', _MIXED)
 
 # --- models ---
 
@@ -291,7 +264,7 @@ def _drops_patches(model: nn.Module) -> str | None:
 
 
 _COLUMNAR = ModelMap('blocks', _prefix, _resolution, 'patch_embed.proj', _features, lacks=_drops_patches)
-_STEMMED = replace(_COLUMNAR, prefix=no_prefix, resolution=_stem_resolution, patch='stem.proj', lacks=None)
+_STEMMED = replace(_COLUMNAR, prefix=no_prefix, resolution=_stem_resolution, patch='stem.proj')
 for _name, _model in {
     'vision_transformer.VisionTransformer': _COLUMNAR,
     'eva.Eva': _COLUMNAR,
@@ -347,15 +320,14 @@ def _after_pooling(stage: nn.Module, pixels: PixelGrid) -> PixelGrid:
     return pixels.after(stage.pool.conv)
 
 
-_STAGED = replace(_COLUMNAR, lacks=None)
-_SWIN = replace(_STAGED, blocks='layers', keeps_prefix=False, stage=StageMap('blocks', _swin_stage))
-_PIT_STAGE = StageMap('blocks', _pit_stage, place=_after_pooling, prefix=chain('pool.fc', 'norm'))
-_PIT = replace(_STAGED, blocks='transformers', prefix=_pit_prefix, patch='patch_embed.conv', features=_pit_features)
+_SWIN = replace(_COLUMNAR, blocks='layers', keeps_prefix=False, stage=StageMap('blocks', _swin_stage))
+_PIT_STAGE = StageMap('blocks', _pit_stage, place=_after_pooling, prefix='pool.fc norm')
+_PIT = replace(_COLUMNAR, blocks='transformers', prefix=_pit_prefix, patch='patch_embed.conv', features=_pit_features)
 for _name, _model in {
     'swin_transformer.SwinTransformer': _SWIN,
     'swin_transformer_v2.SwinTransformerV2': _SWIN,
     'mvitv2.MultiScaleVit': replace(
-        _STAGED, blocks='stages', resolution=_mvit_resolution, stage=StageMap('blocks', _mvit_stage, place=_as_before)
+        _COLUMNAR, blocks='stages', resolution=_mvit_resolution, stage=StageMap('blocks', _mvit_stage, place=_as_before)
     ),
     'pit.PoolingVisionTransformer': replace(_PIT, stage=_PIT_STAGE),
 }.items():

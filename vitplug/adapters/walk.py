@@ -12,23 +12,19 @@ walks. It keeps the carry with which each step began, so activation checkpointin
 repeats the same computation. Tokens that plugs add travel with the carry, and the library's code never sees them.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
-from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from vitplug.attention import Carry, Recorder
+from vitplug.attention import Carry
 
 # Written by the hook of the patch embedding and read by the first block of the same forward, by each thread for itself.
 _grid: ContextVar[tuple[int, int] | None] = ContextVar('grid', default=None)
 # The same for compiled code, in which torch cannot follow context variables.
 _compiled_grid: tuple[int, int] | None = None
-# By the id of the host; a new mapping each time.
-_recorders: ContextVar[Mapping[int, Recorder | None]] = ContextVar('recorders', default=MappingProxyType({}))
 
 
 def note_grid(module: nn.Module, args: Any, tokens_BDhw: Tensor) -> None:
@@ -49,16 +45,6 @@ def take_grid() -> tuple[int, int] | None:
     return hw
 
 
-@contextmanager
-def recording(host: Any, recorder: Recorder | None) -> Iterator[None]:
-    """Gives the intermediates of a host's forwards inside a ``with`` block to a recorder."""
-    token = _recorders.set({**_recorders.get(), id(host): recorder})
-    try:
-        yield
-    finally:
-        _recorders.reset(token)
-
-
 class Walk:
     """The state of one forward: what the last step has left.
 
@@ -68,7 +54,7 @@ class Walk:
 
     def __init__(self, host: Any):
         self.host = host
-        self.recorder = None if torch.compiler.is_compiling() else _recorders.get().get(id(host))
+        self.recorder = None if torch.compiler.is_compiling() else host.active_recorder
         self.has_grad = torch.is_grad_enabled()
         self.hw = take_grid()
         self.left: tuple[Carry, Tensor | None] = (host.plugs.start(), None)
@@ -155,8 +141,9 @@ class PluggedBlocks(nn.ModuleList):
         # The compiler cannot follow attributes that are the block's.
         walk, kind = Walk(self.host), Step if torch.compiler.is_compiling() else OpenStep
         steps = [kind(walk, block, index) for index, block in enumerate(self._modules.values())]
-        for step in steps if torch.compiler.is_compiling() else ():
-            for name in self.host.stage_reads:
+        stage = self.host.names.stage
+        for step in steps if torch.compiler.is_compiling() and stage is not None else ():
+            for name in stage.reads:
                 setattr(step, name, getattr(step.block, name))
         return iter(steps)
 

@@ -1,6 +1,6 @@
 """A model with plugs: the loop over its blocks, and its intermediates."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import count
 from typing import Any, Literal
@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from vitplug.attention import Carry, LayerRecord, Recorder, Site, fused_attention
 from vitplug.attention.core import BIASES
 from vitplug.attention.intermediates import Reduce
-from vitplug.plugs import INTERMEDIATES, LayerPlan, PlugModules, PlugSet
+from vitplug.plugs import INTERMEDIATES, Bindable, LayerPlan, PlugModules, PlugSet
 
 from .edits import Edits, edited
 from .padding import TokenMap
@@ -247,18 +247,25 @@ class PluggedModel(Placed):
         """One block, by activation checkpointing where ``block.with_cp`` says so, unless it is recorded."""
         if recorder is not None and (record := recorder.at(site.index)) is not None:
             record.enter(site.in_windows(x_BND.device))
-            return _run(block, x_BND, site, carry, record)
+            return run_plugged(block, block.plugs, x_BND, site, carry, record)
         if block.with_cp and torch.is_grad_enabled():
-            return checkpoint(_run, block, x_BND, site, carry, None, use_reentrant=False)
-        return _run(block, x_BND, site, carry, None)
+            return checkpoint(run_plugged, block, block.plugs, x_BND, site, carry, None, use_reentrant=False)
+        return run_plugged(block, block.plugs, x_BND, site, carry, None)
 
     def __getstate__(self) -> dict:
         return {key: value for key, value in self.__dict__.items() if key != '_kept_plans'}
 
 
-def _run(block: Block, x_BND: Tensor, site: Site, carry: Carry, record: LayerRecord | None) -> tuple[Tensor, Carry]:
+def run_plugged(
+    block: Callable[..., tuple[Tensor, Carry]],
+    plugs: Bindable,
+    x_BND: Tensor,
+    site: Site,
+    carry: Carry,
+    record: LayerRecord | None,
+) -> tuple[Tensor, Carry]:
     """A block between its two sockets of the stream of tokens."""
-    plugs = block.plugs.bind()
+    plugs = plugs.bind()
     if plugs.block_in:
         x_BND, carry = plugs.stream('block_in', x_BND, site, carry)
     x_BND, carry = block(x_BND, site, carry, record)
