@@ -101,7 +101,7 @@ ROWS = {
         'train.py tiny.py --resume bad.pth', r'bad\.pth', both(changed(lambda content: None), cut('bad.pth', 2000)), 1
     ),
     'checkpoint of another model': Row(
-        'test.py tiny.py bad.pth', r'bad\.pth does not fit', saved(dict(state_dict={'a': torch.zeros(1)})), 1
+        'test.py tiny.py bad.pth', r'bad\.pth does not fit', saved(dict(state_dict={'a': torch.zeros(1)}))
     ),
     'weights of another width': Row(
         'train.py child.py',

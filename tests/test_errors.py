@@ -2,11 +2,11 @@
 
 import pytest
 
-from vitplug.errors import BadSample, Interrupted, one_line_errors
+from vitplug.errors import TrainingStopped, one_line_errors
 
 FROM_A_WORKER = (
-    'Caught BadSample in DataLoader worker process 0.\nOriginal Traceback (most recent call last):\n  File x\n'
-    'vitplug.errors.BadSample: cannot use a.png\n'
+    'Caught TrainingStopped in DataLoader worker process 0.\nOriginal Traceback (most recent call last):\n  File x\n'
+    'vitplug.errors.TrainingStopped: cannot use a.png\n'
 )
 
 
@@ -17,8 +17,8 @@ FROM_A_WORKER = (
         (FileNotFoundError(2, 'No such file', 'a\nb'), r"[Errno 2] No such file: 'a\nb'", 2),
         (KeyError('Foo is not in the mmengine::model registry.'), 'Foo is not in the mmengine::model registry.', 2),
         (TypeError('class `A` in a.py: unexpected argument b'), 'class `A` in a.py: unexpected argument b', 2),
-        (Interrupted('saved'), 'saved', 1),
-        (BadSample(FROM_A_WORKER), 'cannot use a.png', 1),
+        (TrainingStopped('saved'), 'saved', 1),
+        (TrainingStopped(FROM_A_WORKER), 'cannot use a.png', 1),
         (KeyboardInterrupt(), 'nothing was written', 130),
     ],
 )

@@ -192,7 +192,7 @@ def test_sigterm_and_bad_files_at_once(run, tmp_path, digits):
     # A signal may come behind the end of Python, while torch's libraries are taken down.
     assert killed.returncode in (1, -signal.SIGTERM), errors[-2000:]
     assert errors.splitlines()[-1].startswith('error: stopped by SIGTERM') and '--resume' in errors
-    assert 'interrupted_' in (tmp_path / 'work' / 'last_checkpoint').read_text()
+    assert 'interrupted.pth' in (tmp_path / 'work' / 'last_checkpoint').read_text()
     again = run(*train(SEGMENTATION, '--resume', *options, 'train_cfg.max_iters=30'), VITPLUG_DIGITS=str(data))
     assert again.returncode == 0, again.stderr[-2000:]
     assert 'another sample takes its place' in again.stdout + again.stderr

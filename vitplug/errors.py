@@ -17,20 +17,8 @@ class TrainingStopped(RuntimeError):
     """A training or a test ended before its time; the message says why, and what to do."""
 
 
-class BadSample(TrainingStopped):
-    """Too many samples in a row, or one of a validation, could not be read."""
-
-
 class CheckpointNotRead(TrainingStopped):
     """A checkpoint is missing, broken or of another model, or would have to run code to be read."""
-
-
-class NonFiniteLoss(TrainingStopped):
-    """Gradients were not finite too many times in a row."""
-
-
-class Interrupted(TrainingStopped):
-    """A signal asked for the end; everything is saved."""
 
 
 @contextmanager

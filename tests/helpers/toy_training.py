@@ -17,19 +17,19 @@ SAMPLES, BATCH = 22, 4  # the last batch of an epoch is a short one
 
 @DATASETS.register_module()
 class ToyDataset:
-    """Points with noise from all three generators."""
+    """Points, with noise from all three generators in a training."""
 
     METAINFO = dict(classes=('a', 'b'))
     metainfo = METAINFO
 
+    def __init__(self, noisy=False):
+        self.noisy = noisy
+
     def __len__(self):
         return SAMPLES
 
-    def get_data_info(self, index):
-        return dict(img_path=f'point_{index}.png')
-
     def __getitem__(self, index):
-        noise = random.random() + np.random.rand() + torch.rand(()).item()
+        noise = random.random() + np.random.rand() + torch.rand(()).item() if self.noisy else 1.0
         return dict(inputs=torch.tensor([index / SAMPLES, noise, 1.0]), label=torch.tensor(index % 2), index=index)
 
 
@@ -72,7 +72,6 @@ def toy_config(work_dir, kind: str, **hooks) -> Config:
         batch_size=BATCH,
         num_workers=2,
         persistent_workers=True,
-        dataset=dict(type='ToyDataset'),
         collate_fn=dict(type='default_collate'),
     )
     sampler = dict(type='DefaultSampler' if by_epoch else 'InfiniteSampler', shuffle=True)
@@ -84,8 +83,10 @@ def toy_config(work_dir, kind: str, **hooks) -> Config:
             experiment_name=f'toy_{time.monotonic_ns()}',
             work_dir=str(work_dir),
             model=dict(type='ToyModel'),
-            train_dataloader=dict(**loader, sampler=sampler),
-            val_dataloader=dict(**loader, sampler=dict(type='DefaultSampler', shuffle=False)),
+            train_dataloader=dict(**loader, sampler=sampler, dataset=dict(type='ToyDataset', noisy=True)),
+            val_dataloader=dict(
+                **loader, sampler=dict(type='DefaultSampler', shuffle=False), dataset=dict(type='ToyDataset')
+            ),
             train_cfg=dict(by_epoch=by_epoch, **loop),
             val_cfg=dict(),
             val_evaluator=dict(type='ToyMetric'),

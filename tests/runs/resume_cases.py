@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch._dynamo  # once here instead of in every child
 from mmengine.config import Config
-from mmengine.hooks import EarlyStoppingHook, EMAHook
+from mmengine.hooks import EMAHook
 from mmengine.runner import Runner
 from toy_training import ToyMetric, ToyModel, final_state, toy_config
 
@@ -121,12 +121,12 @@ def assert_ends_alike(work_dir, uninterrupted):
 MOMENTS = {
     'before the first step': (ToyModel, 'train_step', 1),
     'before the first checkpoint': (ToyModel, 'train_step', 3),
-    'before the first note': (WholeFiles, 'remove_now', 1),
+    'before the first note': (WholeFiles, 'remove', 1),
     'between checkpoints': (ToyModel, 'train_step', 14),
     'in a validation': (ToyModel, 'val_step', 3),
     'while a metric is computed': (ToyMetric, 'compute_metrics', 1),
     'before a rename': (whole.os, 'replace', 3),
-    'before old ones are removed': (WholeFiles, 'remove_now', 4),
+    'before old ones are removed': (WholeFiles, 'remove', 6),
     'before the averaged weights': (EMAHook, 'after_train_iter', 17),
     'behind the last step': (CheckpointHook, 'after_train', 1),
 }
@@ -193,44 +193,6 @@ def test_signal_waits_for_the_step_of_accumulated_gradients(tmp_path):
     assert torch.load(last_checkpoint(stopped), weights_only=False)['meta']['iter'] == 16
     assert in_child(lambda: train(stopped, 'iterations', True, **settings)) == 0
     assert_ends_alike(stopped, whole)
-
-
-def test_seed_that_mmengine_drew_is_kept(tmp_path, kind):
-    """Without a seed in the config the sampler's order is the first run's too."""
-    assert (
-        in_child(lambda: train(tmp_path, kind, False, (ToyModel, 'val_step', 1), randomness=dict(seed=None))) == -KILL
-    )
-    seed = torch.load(last_checkpoint(tmp_path), weights_only=False)['meta']['seed']
-    assert in_child(lambda: train(tmp_path, kind, True, randomness=dict(seed=None))) == 0
-    whole = tmp_path / 'whole'
-    assert in_child(lambda: train(whole, kind, randomness=dict(seed=seed))) == 0
-    assert_equal(final_state(tmp_path), final_state(whole))
-
-
-# --- early stopping ---
-
-# Nothing is better than the first result by so much: the fourth validation ends the training.
-EARLY = dict(type='EarlyStoppingHook', monitor='score', rule='greater', patience=3, min_delta=1000.0)
-LONG = {
-    'epochs': {'train_cfg.max_epochs': 12, 'train_cfg.val_interval': 1},
-    'iterations': {'train_cfg.max_iters': 60, 'train_cfg.val_interval': 5},
-}
-EARLY_MOMENTS = {
-    'after a decision': (ToyModel, 'train_step', 20, KILL),
-    'before the last decision': (EarlyStoppingHook, 'after_val_epoch', 4, KILL),
-    'asked after a decision': (ToyModel, 'train_step', 20, TERM),
-}
-
-
-@pytest.mark.parametrize('moment', EARLY_MOMENTS)
-def test_early_stopping_goes_on_counting(tmp_path, kind, moment):
-    def early(*args):
-        train(tmp_path, kind, *args, **LONG[kind], custom_hooks=[EARLY])
-
-    *at, number = EARLY_MOMENTS[moment]
-    assert in_child(early, False, at, number) == (-KILL if number == KILL else 1)
-    assert in_child(early, True) == 0
-    assert max(metrics(tmp_path)) == (4 if kind == 'epochs' else 20)
 
 
 # --- files ---

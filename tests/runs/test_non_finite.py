@@ -6,7 +6,7 @@ from mmengine.registry import MODELS
 from mmengine.runner import Runner
 from toy_training import ToyModel, final_state, toy_config
 
-from vitplug.errors import NonFiniteLoss
+from vitplug.errors import TrainingStopped
 from vitplug.runs.hooks import NonFiniteLossHook
 
 pytestmark = pytest.mark.integration
@@ -40,7 +40,7 @@ def test_single_ones_are_skipped_and_named(tmp_path):
 
 
 def test_several_in_a_row_stop_the_training(tmp_path):
-    with pytest.raises(NonFiniteLoss, match=r'iteration 9 .*\(3 in a row\).*loss_ce = nan'):
+    with pytest.raises(TrainingStopped, match=r'iteration 9 .*\(3 in a row\).*loss_ce = nan'):
         train(tmp_path, nan_at=[7, 8, 9])
     assert final_state(tmp_path)['position'][1] == 5
 

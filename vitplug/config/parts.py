@@ -136,10 +136,3 @@ def as_list(value) -> list:
     if value is None:
         return []
     return list(value) if isinstance(value, (list, tuple)) else [value]
-
-
-def averaging_hooks(cfg: Mapping) -> list[dict]:
-    """The hooks of a config that average weights, under `default_hooks` or `custom_hooks`."""
-    default, custom = cfg.get('default_hooks'), cfg.get('custom_hooks')
-    hooks = [*(default.values() if isinstance(default, dict) else ()), *(custom if isinstance(custom, list) else ())]
-    return [hook for hook in hooks if isinstance(hook, dict) and str(hook.get('type')).endswith('EMAHook')]

@@ -4,13 +4,12 @@ from ..checkpoint_fit import CheckpointFitHook
 from .bad_samples import BadSampleHook
 from .checkpoint import CheckpointHook
 from .compilation import CompileHook
-from .dry_validation import DryValidationHook
 from .interruption import InterruptionHook
 from .non_finite import NonFiniteLossHook
 from .paired_weights import PairedWeightsHook
 from .plug_values import PlugValuesHook
 from .randomness import RandomnessHook
-from .validation_loss import ValidationLossHook
+from .validation import DryValidationHook, ValidationLossHook
 
 __all__ = [
     'BadSampleHook',

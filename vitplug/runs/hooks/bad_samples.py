@@ -1,13 +1,14 @@
 """Keeps one broken file among many from ending a training."""
 
 import logging
+from collections.abc import Iterator
 
 from mmengine.dataset import BaseDataset
 from mmengine.hooks import Hook
 from mmengine.logging import print_log
 from mmengine.runner.base_loop import BaseLoop
 
-from vitplug.errors import BadSample
+from vitplug.errors import TrainingStopped
 from vitplug.registry import HOOKS
 
 
@@ -21,7 +22,7 @@ class BadSampleHook(Hook):
         max_in_a_row: After how many such files in a row, of one process or worker, the training ends.
 
     Raises:
-        BadSample: In training; names the last file.
+        TrainingStopped: In training; names the last file.
     """
 
     def __init__(self, max_in_a_row: int = 20):
@@ -36,17 +37,21 @@ class BadSampleHook(Hook):
 
 def wrap_loading(dataset, max_in_a_row: int) -> None:
     """Wraps the loading steps of a data set, and of all inside of it, as :class:`TolerantLoad`."""
-    inside = [*getattr(dataset, 'datasets', ())]  # such as ConcatDataset; RepeatDataset has one
+    for pipeline in _pipelines(dataset):
+        for number, step in enumerate(pipeline.transforms):
+            if type(step).__name__.startswith('Load'):
+                pipeline.transforms[number] = TolerantLoad(step, max_in_a_row)
+
+
+def _pipelines(dataset) -> Iterator:
+    """The pipelines of a data set, or of those in wrappers such as ConcatDataset and RepeatDataset."""
+    inside = [*getattr(dataset, 'datasets', ())]
     if not isinstance(dataset, BaseDataset) and hasattr(dataset, 'dataset'):
         inside.append(dataset.dataset)
     for child in inside:
-        wrap_loading(child, max_in_a_row)
-    pipeline = None if inside else getattr(dataset, 'pipeline', None)
-    if hasattr(pipeline, 'transforms'):
-        pipeline.transforms = [
-            TolerantLoad(step, max_in_a_row) if type(step).__name__.startswith('Load') else step
-            for step in pipeline.transforms
-        ]
+        yield from _pipelines(child)
+    if not inside and hasattr(getattr(dataset, 'pipeline', None), 'transforms'):
+        yield dataset.pipeline
 
 
 class TolerantLoad:
@@ -57,30 +62,22 @@ class TolerantLoad:
         max_in_a_row: The broken file in a row at which it ends.
 
     Raises:
-        BadSample: At that file; names it.
+        TrainingStopped: At that file; names it.
     """
 
     def __init__(self, step, max_in_a_row: int):
-        self.step, self.max_in_a_row = step, max_in_a_row
-        self.in_a_row, self.named = 0, set()
+        self.step, self.max_in_a_row, self.in_a_row = step, max_in_a_row, 0
 
     def __call__(self, results: dict) -> dict | None:
         try:
             loaded = self.step(results)
         except Exception as error:  # whatever decoders and parsers raise
-            self._name(results, error)
+            self.in_a_row += 1
+            reason = f'{type(error).__name__}: {" ".join(str(error).split())}'
+            said = f'cannot use {results.get("img_path", "a sample without a path")}: {reason}'
+            if self.in_a_row >= self.max_in_a_row:
+                raise TrainingStopped(f'{said} ({self.in_a_row} in a row): repair or remove it') from error
+            print_log(f'{said}; another sample takes its place', 'current', logging.WARNING)
             return None
         self.in_a_row = 0
         return loaded
-
-    def _name(self, results: dict, error: Exception) -> None:
-        self.in_a_row += 1
-        path = results.get('img_path', 'a sample without a path')
-        said = f'cannot use {path}: {type(error).__name__}: {" ".join(str(error).split())}'
-        if self.max_in_a_row == 1:
-            raise BadSample(f'{said}: repair or remove it; a metric over a part of the images is none') from error
-        if self.in_a_row >= self.max_in_a_row:
-            raise BadSample(f'{self.in_a_row} samples in a row cannot be used, the last: {said}') from error
-        if path not in self.named:
-            self.named.add(path)
-            print_log(f'{said}; another sample takes its place', 'current', logging.WARNING)

@@ -10,11 +10,11 @@ from mmengine import dist
 from mmengine.hooks import Hook
 from mmengine.runner import IterBasedTrainLoop
 
-from vitplug.errors import Interrupted
+from vitplug.errors import TrainingStopped
 from vitplug.registry import HOOKS
 
 from .checkpoint import CheckpointHook
-from .randomness import inside_epoch
+from .randomness import is_inside_epoch
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -23,9 +23,8 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 class InterruptionHook(Hook):
     """On SIGTERM or Ctrl-C saves at the end of the iteration and stops; on resume validates where a validation is due.
 
-    The checkpoint goes to `interrupted_ITER.pth`, and the training raises `Interrupted`. During a validation the state
-    is saved already, or it is saved when the validation is done. With accumulated gradients the training stops after a
-    step of the optimizer. A second signal changes nothing; SIGQUIT (Ctrl-\\) and SIGKILL end the process at once.
+    The checkpoint goes to `interrupted.pth`. A validation is finished first, and so is the step of accumulated
+    gradients. A second signal changes nothing; SIGQUIT (Ctrl-\\) and SIGKILL end the process at once.
 
     mmengine writes a checkpoint before it validates the same state, so a training killed in between would never report
     that validation: this hook runs it first.
@@ -36,6 +35,7 @@ class InterruptionHook(Hook):
 
     Raises:
         ValueError: If, when the training starts, `default_hooks.checkpoint` is not `vitplug.CheckpointHook`.
+        TrainingStopped: When it has saved.
     """
 
     # After the hooks that finish an iteration or a validation, so that its checkpoint holds their results.
@@ -44,6 +44,7 @@ class InterruptionHook(Hook):
     def __init__(self, interval: int = 10):
         self.interval = interval
         self.received: signal.Signals | None = None
+        self.handlers: dict = {}
 
     def before_train(self, runner) -> None:
         """Starts to listen, and runs a validation that is due."""
@@ -56,8 +57,7 @@ class InterruptionHook(Hook):
         for loop in filter(None, (runner.train_loop, runner.val_loop)):
             loop.dataloader.worker_init_fn = partial(_start_worker, loop.dataloader.worker_init_fn)
         if threading.current_thread() is threading.main_thread():  # to which Python delivers signals
-            for number in SIGNALS:
-                signal.signal(number, self._note)
+            self.handlers = {number: signal.signal(number, self._note) for number in SIGNALS}
         if validation_is_due(runner):
             runner.logger.info(f'Validating iteration {runner.iter}, where the training was cut off')
             runner.val_loop.run()
@@ -71,30 +71,22 @@ class InterruptionHook(Hook):
         if done % getattr(runner.optim_wrapper, '_accumulative_counts', 1):
             return
         if dist.get_world_size() == 1 or self.every_n_train_iters(runner, self.interval):
-            self._stop_if_asked(runner, dict(epoch=runner.epoch, iter=done))
-
-    def after_val_iter(self, runner, batch_idx, data_batch=None, outputs=None) -> None:
-        """Stops if a signal came and the state from before the validation is saved."""
-        if self.received and dist.get_world_size() == 1 and self.checkpoints.saved_iter == runner.iter:
-            self._stop_if_asked(runner, dict(iter=runner.iter))
+            self._stop_if_asked(runner, done)
 
     def after_val_epoch(self, runner, metrics=None) -> None:
         """Saves the validated state and stops if a signal came."""
-        self._stop_if_asked(runner, dict(epoch=runner.epoch, iter=runner.iter))
+        self._stop_if_asked(runner, runner.iter)
 
     def after_train(self, runner) -> None:
         """Stops to listen."""
-        for number in SIGNALS:
-            if signal.getsignal(number) == self._note:
-                signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        for number, handler in self.handlers.items():
+            signal.signal(number, handler)
 
-    def _stop_if_asked(self, runner, position: dict) -> None:
-        if not _any_process(self.received is not None):
-            return
-        if self.checkpoints.saved_iter != position['iter']:
-            self.checkpoints.save_interrupted(runner, position)
-        name = self.received.name if self.received else 'a signal to another process'
-        raise Interrupted(f'stopped by {name} and saved: --resume goes on from {self.checkpoints.last_ckpt}')
+    def _stop_if_asked(self, runner, iteration: int) -> None:
+        if _any_process(self.received is not None):
+            self.checkpoints.save_interrupted(runner, dict(epoch=runner.epoch, iter=iteration))
+            name = self.received.name if self.received else 'a signal to another process'
+            raise TrainingStopped(f'stopped by {name} and saved: --resume goes on from {self.checkpoints.last_ckpt}')
 
 
 def _any_process(flag: bool) -> bool:
@@ -110,7 +102,7 @@ def validation_is_due(runner) -> bool:
     """Whether a resumed training stands where mmengine's training loops validate."""
     loop = runner.train_loop
     by_iterations = isinstance(loop, IterBasedTrainLoop)
-    if runner.val_loop is None or runner.iter == 0 or (not by_iterations and inside_epoch(runner)):
+    if runner.val_loop is None or runner.iter == 0 or (not by_iterations and is_inside_epoch(runner)):
         return False
     position, end = (loop.iter, loop.max_iters) if by_iterations else (loop.epoch, loop.max_epochs)
     loop._decide_current_val_interval()

@@ -6,7 +6,7 @@ import torch
 from mmengine import dist
 from mmengine.hooks import Hook
 
-from vitplug.errors import NonFiniteLoss
+from vitplug.errors import TrainingStopped
 from vitplug.registry import HOOKS
 
 SHOWN_IMAGES = 4
@@ -25,7 +25,7 @@ class NonFiniteLossHook(Hook):
         max_consecutive: After how many skipped steps in a row the training stops.
 
     Raises:
-        NonFiniteLoss: When the training stops; names the iteration, the loss terms and the images.
+        TrainingStopped: When the training stops; names the iteration, the loss terms and the images.
     """
 
     # Before the logger and the checkpoint: no checkpoint is written behind the last of these steps.
@@ -40,18 +40,20 @@ class NonFiniteLossHook(Hook):
     def before_train(self, runner) -> None:
         """Watches the steps of every optimizer, and finds the running statistics."""
         for optimizer in optimizers(runner.optim_wrapper):
-            if hasattr(optimizer, 'register_step_pre_hook'):  # DeepSpeed's have none, and skip such steps themselves
-                optimizer.register_step_pre_hook(self.skip_unless_finite)
+            optimizer.register_step_pre_hook(self.skip_unless_finite)
         self.statistics = [buffer for name, buffer in runner.model.named_buffers() if name.endswith(STATISTICS)]
         self.before = [buffer.clone() for buffer in self.statistics]
 
     def skip_unless_finite(self, optimizer: torch.optim.Optimizer, args, kwargs) -> None:
         """Takes the gradients away, before a step, if one of them is not finite in any process."""
-        grads = [local(p.grad) for group in optimizer.param_groups for p in group['params'] if p.grad is not None]
+        grads = [p.grad for group in optimizer.param_groups for p in group['params'] if p.grad is not None]
+        shards = [grad.to_local() if hasattr(grad, 'to_local') else grad for grad in grads]
         # The norm of a tensor is finite where the tensor is, unless its squares leave float32, where no step should be
-        # taken either.
-        norm = torch.stack(torch._foreach_norm(grads)).sum() if grads else torch.zeros(())
-        if _in_all(norm.isfinite()):  # also asked by a process without gradients, for which the others would wait
+        # taken either. A process without gradients asks, too: the others would wait for it.
+        norm = torch.stack(torch._foreach_norm(shards)).sum() if shards else torch.zeros(())
+        finite = norm.isfinite().to(torch.int32)
+        dist.all_reduce(finite, op='min')  # does nothing for a single process
+        if finite:
             self.in_a_row = 0
             _copy(self.before, self.statistics)
             return
@@ -73,17 +75,10 @@ class NonFiniteLossHook(Hook):
         if self.in_a_row < self.max_consecutive:
             runner.logger.warning(f'Step skipped: {message}')
             return
-        raise NonFiniteLoss(
+        raise TrainingStopped(
             f'{message}: look at these images and labels, lower the learning rate, clip gradients '
             '(optim_wrapper.clip_grad), or use bfloat16 instead of float16; --resume goes on from the last checkpoint'
         )
-
-
-def _in_all(finite: torch.Tensor) -> bool:
-    """Whether it is so in all processes; each may have a shard of the gradients."""
-    flag = finite.to(torch.int32)
-    dist.all_reduce(flag, op='min')  # does nothing for a single process
-    return bool(flag)
 
 
 def _copy(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
@@ -94,13 +89,7 @@ def _copy(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
 def _images(data_batch) -> str:
     samples = data_batch.get('data_samples', ()) if isinstance(data_batch, dict) else ()
     names = [str(sample.get('img_path')) for sample in samples if sample.get('img_path')]
-    more = f' and {len(names) - SHOWN_IMAGES} more' if len(names) > SHOWN_IMAGES else ''
-    return (', '.join(names[:SHOWN_IMAGES]) or 'without paths') + more
-
-
-def local(tensor: torch.Tensor) -> torch.Tensor:
-    """The part of a tensor that this process has: its shard of a DTensor, all of another."""
-    return tensor.to_local() if hasattr(tensor, 'to_local') else tensor
+    return ', '.join([*names[:SHOWN_IMAGES], *(['...'] if len(names) > SHOWN_IMAGES else [])]) or 'without paths'
 
 
 def optimizers(optim_wrapper) -> Iterator[torch.optim.Optimizer]:

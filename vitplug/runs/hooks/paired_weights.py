@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from mmengine.hooks import Hook
 from mmengine.registry import MODELS
 from mmengine.runner.utils import set_random_seed
@@ -13,7 +12,6 @@ from vitplug.config.parts import model_settings
 from vitplug.registry import HOOKS
 
 from ..checkpoint_fit import bare_model
-from .randomness import own_randomness
 
 
 @HOOKS.register_module()
@@ -38,12 +36,10 @@ class PairedWeightsHook(Hook):
 
         def initialise_paired() -> None:
             initialise()
-            state = model.state_dict()
-            weights = {
-                name: w for name, w in host_weights(runner).items() if getattr(state.get(name), 'shape', 0) == w.shape
-            }
-            model.load_state_dict(weights, strict=False)
-            runner.logger.info(f'{len(weights)} weights of the model are those that it has without plugs')
+            state, plain = model.state_dict(), host_weights(runner)
+            common = {name: w for name, w in plain.items() if name in state and state[name].shape == w.shape}
+            model.load_state_dict(common, strict=False)
+            runner.logger.info(f'{len(common)} weights of the model are those that it has without plugs')
 
         model.init_weights = initialise_paired
 
@@ -55,15 +51,11 @@ class PairedWeightsHook(Hook):
 def host_weights(runner) -> dict[str, Tensor]:
     """The initial weights of the runner's model without its plugs, drawn as a new training would draw them."""
     level = runner.logger.level
-    device = next((weight.device for weight in bare_model(runner.model).parameters()), torch.device('cpu'))
     runner.logger.setLevel('ERROR')  # mmengine logs a line for every weight
-    try:
-        with own_randomness(runner.seed):
-            set_random_seed(runner.seed)
-            reference = MODELS.build(without_plugs(model_settings(runner.cfg))).to(device)
-            reference.init_weights()
-    finally:
-        runner.logger.setLevel(level)
+    set_random_seed(runner.seed)
+    reference = MODELS.build(without_plugs(model_settings(runner.cfg)))
+    reference.to(next(bare_model(runner.model).parameters()).device).init_weights()
+    runner.logger.setLevel(level)
     return reference.state_dict()
 
 

@@ -4,11 +4,8 @@ from collections.abc import Iterator, Mapping
 
 import torch
 from mmengine.hooks import Hook
-from mmengine.model import is_model_wrapper
 from torch import Tensor
-from torch.nn.parallel import DistributedDataParallel
 
-from vitplug.commands import call
 from vitplug.hosting import PluggedModel
 from vitplug.registry import HOOKS
 
@@ -21,8 +18,7 @@ class PlugValuesHook(Hook):
 
     They go to all back ends of the visualizer (``scalars.json``, TensorBoard, W&B ...), not to the log's lines, under
     names such as ``gab.sigma/block_03``; of a value with several numbers, one for each head or channel, mean, least
-    and largest are recorded. What the network shares is ``residual_attention.alpha/all_blocks``. Where mmengine's
-    FSDP or DeepSpeed have shared the parameters out, nothing is recorded, and the log says so.
+    and largest are recorded. What the network shares is ``residual_attention.alpha/all_blocks``.
 
     Args:
         interval: In how many iterations they are recorded.
@@ -30,35 +26,21 @@ class PlugValuesHook(Hook):
 
     def __init__(self, interval: int = 50):
         self.interval = interval
-        self.backbones: dict[str, PluggedModel] = {}
-
-    def before_train(self, runner) -> None:
-        """Finds the backbones whose plugs learn something."""
-        self.backbones = {
-            name: module
-            for name, module in runner.model.named_modules()
-            if isinstance(module, PluggedModel) and module.learned_values()
-        }
-        if self.backbones and is_model_wrapper(runner.model) and not isinstance(runner.model, DistributedDataParallel):
-            runner.logger.warning(
-                f'{type(runner.model).__name__} shares parameters out: what plugs learn is not recorded; '
-                f'`{call("study")} CONFIG:CHECKPOINT --measures learned` reads it from a checkpoint'
-            )
-            self.backbones = {}
 
     def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None) -> None:
         """Records them."""
-        if not self.backbones or not self.every_n_train_iters(runner, self.interval):
+        if not self.every_n_train_iters(runner, self.interval):
             return
+        backbones = {name: one for name, one in runner.model.named_modules() if isinstance(one, PluggedModel)}
         with whole_plugs(runner.model):
             scalars = {
-                f'{prefix}.{name}' if len(self.backbones) > 1 else name: number.detach().clone()
-                for prefix, backbone in self.backbones.items()
+                f'{place}.{name}' if len(backbones) > 1 else name: number.detach().clone()
+                for place, backbone in backbones.items()
                 for name, number in as_scalars(backbone.learned_values())
             }
-        # At once: on a GPU each number by itself would wait for all work before it.
-        numbers = torch.stack([number.float() for number in scalars.values()]).tolist()
-        runner.visualizer.add_scalars(dict(zip(scalars, numbers, strict=True)), step=runner.iter + 1)
+        if scalars:  # at once: on a GPU each number by itself would wait for all work before it
+            numbers = torch.stack([number.float() for number in scalars.values()]).tolist()
+            runner.visualizer.add_scalars(dict(zip(scalars, numbers, strict=True)), step=runner.iter + 1)
 
 
 def as_scalars(values: Mapping[str, Mapping[int | None, Tensor]]) -> Iterator[tuple[str, Tensor]]:

@@ -1,4 +1,4 @@
-"""The loss of a classifier over its validation images."""
+"""One batch of the validation before a training, and the loss of a classifier over its validation images."""
 
 from types import SimpleNamespace
 
@@ -11,8 +11,38 @@ from mmengine.logging import MessageHub
 from mmengine.runner import LogProcessor
 from mmpretrain.evaluation import Accuracy
 from mmpretrain.structures import DataSample
+from torch import nn
+from torch.utils.data import DataLoader
 
-from vitplug.runs.hooks.validation_loss import NAME, ValidationLossHook
+from vitplug.runs.hooks.validation import NAME, DryValidationHook, ValidationLossHook
+
+
+class Model(nn.Module):
+    """Notes the batches that it predicts."""
+
+    def __init__(self):
+        super().__init__()
+        self.batches = []
+
+    def val_step(self, batch):
+        self.batches.append((batch.shape, self.training, torch.is_grad_enabled()))
+
+
+def dry_run(batch_size, iteration=0):
+    """The batches that are predicted of images of which the second half has other sizes."""
+    images = [torch.zeros(3, 8, 8)] * 30 + [torch.zeros(3, 4, 16)] * 30
+    loop = SimpleNamespace(dataloader=DataLoader(images, batch_size))
+    runner = SimpleNamespace(model=Model(), iter=iteration, val_loop=loop)
+    DryValidationHook().before_train(runner)
+    return runner.model.batches
+
+
+def test_batches_of_several_sizes_are_refused_before_the_training():
+    """Before: the first validation crashed, after an epoch."""
+    with pytest.raises(ValueError, match=r'val_dataloader\.batch_size = 4: a batch of images of several .*set it to 1'):
+        dry_run(4)
+    assert dry_run(1) == [((1, 3, 8, 8), False, False)]
+    assert dry_run(4, iteration=1) == []  # a training that goes on
 
 
 def evaluated(samples, scope='mmpretrain'):
@@ -36,33 +66,22 @@ def test_mean_over_images_not_batches():
     found = evaluated([sample(list(map(float, row)), i % 4) for i, row in enumerate(scores)])
     assert list(found) == ['accuracy/top1', NAME]
     assert found[NAME] == pytest.approx(-np.log(scores[np.arange(4), np.arange(4)].astype(float)).mean(), rel=1e-6)
-
-
-def test_a_probability_of_0_is_finite():
     assert 80 < evaluated([sample([1.0, 0.0], 1)] * 4)[NAME] < 90
 
 
-@pytest.mark.parametrize('scores', [[0.9, 0.8], [2.0, -1.0]])
-def test_scores_that_are_no_probabilities_have_none(scores):
-    assert list(evaluated([sample(scores, 0)] * 4)) == ['accuracy/top1']
-
-
-def test_other_tasks_have_none():
-    assert list(evaluated([sample([0.5, 0.5], 0)] * 4, scope='mmdet')) == ['accuracy/top1']
+@pytest.mark.parametrize(
+    ('scores', 'scope'), [([0.9, 0.8], 'mmpretrain'), ([2.0, -1.0], 'mmpretrain'), ([0.5, 0.5], 'mmdet')]
+)
+def test_scores_that_are_no_probabilities_and_other_tasks_have_none(scores, scope):
+    assert list(evaluated([sample(scores, 0)] * 4, scope)) == ['accuracy/top1']
 
 
 def test_the_log_has_the_loss_of_this_validation():
     """mmengine logs the mean of the last validations for names with "loss": 28.86, 26.45, 23.92 for these three."""
     hub, logged = MessageHub('logged_losses'), []
-    runner = SimpleNamespace(
-        cfg=Config(dict(default_scope='mmdet')),
-        message_hub=hub,
-        val_loop=SimpleNamespace(evaluator=Evaluator([]), dataloader=range(1)),
-        _train_loop={},
-        val_dataloader=range(1),
-        iter=1,
-        epoch=1,
-    )
+    loop = SimpleNamespace(evaluator=Evaluator([]), dataloader=range(1))
+    runner = SimpleNamespace(cfg=Config(dict(default_scope='mmdet')), message_hub=hub, val_loop=loop, iter=1, epoch=1)
+    runner._train_loop, runner.val_dataloader = {}, range(1)
     for value in (28.86, 24.04, 18.88):
         ValidationLossHook().before_val(runner)
         hub.update_scalar(f'val/{NAME}', value)

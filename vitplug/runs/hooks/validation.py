@@ -1,4 +1,4 @@
-"""The loss of a classifier over its validation images, beside the metrics of its config."""
+"""A batch of the validation before a training, and the loss of a classifier over its validation images."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,9 +9,49 @@ from torch import Tensor
 
 from vitplug.registry import HOOKS
 
+from ..sharding import reshard
+
 NAME = 'loss/cross_entropy'
 # How far the scores of an image may be from a sum of 1.
 TOLERANCE = 1e-3
+
+
+@HOOKS.register_module()
+class DryValidationHook(Hook):
+    """Predicts one batch of validation images before the first step, which would else fail after hours.
+
+    The images are evenly spaced, so that their sizes differ where the data's do. Its metrics are not counted.
+    `tools/train.py` adds this hook to every config.
+
+    Raises:
+        ValueError: If the batch cannot be made or predicted, and one image can; other errors as they are.
+    """
+
+    priority = 'LOW'  # behind what prepares models and loaders
+
+    def before_train(self, runner) -> None:
+        """Predicts the batch, unless the training goes on."""
+        if runner.val_loop is None or runner.iter > 0:
+            return
+        loader = runner.val_loop.dataloader
+        number = getattr(loader.batch_sampler, 'batch_size', 1)
+        chosen = range(0, len(loader.dataset), max(1, len(loader.dataset) // number))[:number]
+        try:
+            _predict(runner, loader, chosen)
+        except (RuntimeError, ValueError, AssertionError, TypeError) as error:
+            _predict(runner, loader, chosen[:1])  # what fails for one image is not a matter of sizes
+            raise ValueError(
+                f'val_dataloader.batch_size = {number}: a batch of images of several sizes fails in the validation '
+                f'({type(error).__name__}: {" ".join(str(error).split())[:300]}): set it to 1'
+            ) from error
+
+
+def _predict(runner, loader, chosen: Sequence[int]) -> None:
+    batch = loader.collate_fn([loader.dataset[index] for index in chosen])
+    runner.model.eval()
+    with torch.no_grad():
+        runner.model.val_step(batch)
+    reshard(runner.model)
 
 
 @HOOKS.register_module()
@@ -61,7 +101,7 @@ class CrossEntropy(BaseMetric):
 
 def _cross_entropy(scores: Tensor | None, label: Tensor | None) -> float | None:
     """That of one image; None where it has no probabilities of one class."""
-    if not isinstance(scores, Tensor) or not isinstance(label, Tensor) or label.numel() != 1 or scores.ndim != 1:
+    if scores is None or scores.ndim != 1 or label is None or label.numel() != 1:
         return None
     scores = scores.double()
     if scores.min() < 0 or abs(scores.sum() - 1) > TOLERANCE:
