@@ -148,9 +148,8 @@ def _compared(cfg: Mapping, resumes: bool) -> dict[str, Any]:
         return dict(model=model)
     hooks = [*(cfg.get('default_hooks') or {}).values(), *as_list(cfg.get('custom_hooks'))]
     averaging = [hook for hook in hooks if isinstance(hook, dict) and str(hook.get('type')).endswith('EMAHook')]
-    return dict(
-        model=model, averaging=averaging, **{key: cfg.get(key) for key in ('optim_wrapper', 'train_dataloader')}
-    )
+    training = {key: cfg.get(key) for key in ('optim_wrapper', 'train_dataloader')}
+    return dict(model=model, averaging=averaging, **training)
 
 
 def _find_class(name: str) -> type | None:
