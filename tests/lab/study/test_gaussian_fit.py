@@ -26,7 +26,7 @@ def gaussian(hw, amp, x, y, sigma_x, sigma_y):
 
 
 def check(fit, **expected):
-    assert fit.converged, fit.failure
+    assert fit.converged
     for name, value in expected.items():
         assert getattr(fit, name) == pytest.approx(value, rel=1e-5, abs=1e-6), name
 
@@ -94,35 +94,13 @@ def test_bounds():
     assert outside.x >= 0
 
 
-@pytest.mark.parametrize(
-    ('shape', 'doubt'),
-    [
-        ((7.0, 7.0, 2.0, 3.0), ''),
-        ((7.0, 7.0, 3.0, 0.4), 'narrower than half a step'),
-        ((-3.0, 7.0, 4.0, 4.0), 'centre is at the edge'),
-        ((7.0, 90.0, 4.0, 30.0), 'centre is at the edge'),
-    ],
-)
-def test_fits_that_describe_no_blob_are_doubtful(shape, doubt):
-    fit = fit_gaussian(gaussian((15, 15), 1.0, *shape))
-    assert fit.converged and doubt in fit.doubt and bool(doubt) == bool(fit.doubt)
-
-
-def test_failures_are_reported():
-    fit = fit_gaussian(np.full((5, 5), 3.0))
-    assert not fit.converged
-    assert fit.failure == 'the map is constant'
+def test_maps_without_a_gaussian():
+    assert not fit_gaussian(np.full((5, 5), 3.0)).converged
     for seed in range(20):  # maps without a pattern
         fit = fit_gaussian(np.random.default_rng(seed).normal(size=(4, 4)))
         assert fit.converged == (fit.r_squared > 0)
-        assert fit.converged == (fit.failure == '')
-    for wrong, message in [
-        (np.ones((1, 9)), r'shape \(1, 9\)'),
-        (np.ones((2, 2)), r'at least 5 values'),
-        (np.ones(9), r'shape \(9,\)'),
-        (np.full((4, 4), np.nan), 'not finite'),
-    ]:
-        with pytest.raises(ValueError, match=message):
+    for wrong in (np.ones((1, 9)), np.ones((2, 2)), np.ones(9), np.full((4, 4), np.nan)):
+        with pytest.raises(ValueError, match='at least 5 finite values'):
             fit_gaussian(wrong)
 
 
@@ -160,5 +138,4 @@ def test_bias_of_every_host_lies_on_the_grid_of_its_keys():
         field = centre_bias(found['bias'][1], found['site'][1])
         assert field.shape == found['site'][1].pairs.keys.hw
         assert field.min() == 0
-    with pytest.raises(ValueError, match=r'shape \(2, 1, 2, 4, 4\)'):
-        centre_bias(torch.zeros(2, 1, 2, 4, 4), found['site'][1])
+    assert centre_bias(torch.zeros(2, 1, 2, 4, 4), found['site'][1]) is None  # of each image another

@@ -118,9 +118,8 @@ def test_map_is_that_of_hooks(host, at):
 def test_class_token_reads_no_patch_after_the_last_attention():
     model, x = classifier(vit(out_type='cls_token')), images(*SIZE)
     for at in AT:
-        found = grad_cam(model, x, at=at)
-        assert found.layer == 2 and found.name.startswith('block 2, ') and found.heat.any()
-        assert grad_cams(model, x, layers=[3], at=at) == {}
+        found = grad_cams(model, x, at=at)
+        assert max(found) == 2 and found[2].heat.any() and grad_cams(model, x, layers=[3], at=at) == {}
     assert list(grad_cams(model, x, layers=[1, 3])) == [1]
 
 
@@ -315,7 +314,6 @@ def test_score_of_a_box(kind):
 def test_wrong_arguments_are_named():
     model, x = classifier(vit()), images(*SIZE)
     wrong = {
-        "at='probs': expected one of": dict(at='probs'),
         r'layers=\[7\]: this backbone has blocks 0 to 3': dict(layer=7),
         'label=5: expected 0 to 4': dict(target=ClassLogit(5)),
     }
@@ -328,6 +326,6 @@ def test_wrong_arguments_are_named():
     with pytest.raises(ValueError, match='ImageClassifier has no plugs'):
         grad_cam(other.eval(), x)
     mlps = classifier(mixer(out_type='featmap'), size=(32, 48))
-    with pytest.raises(ValueError, match="at='attn': blocks all of MlpMixer have no output of the attention branch"):
+    with pytest.raises(ValueError, match='blocks all of MlpMixer have no output of the attention branch'):
         grad_cam(mlps, images(32, 48))
     assert grad_cam(mlps, images(32, 48), at='block').heat.shape == (2, 4, 6)

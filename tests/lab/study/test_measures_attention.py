@@ -235,16 +235,6 @@ def test_rollout_is_the_product_of_rows_with_a_sum_of_one(seeds, tokens):
     assert_close(rolled.sum(-1), torch.ones(2, tokens, dtype=torch.float64))
 
 
-def test_small_chunks_change_nothing(monkeypatch):
-    model = randomize(vit()).double().eval()
-    maps, place = record(model, (37, 51), 'probs')['probs'][2], Place.of(model, 2, (37, 51))
-    measures = (attention_entropy, mean_attention_distance, non_locality, relative_distance)
-    whole = [measure(maps, place) for measure in measures]
-    monkeypatch.setattr('vitplug.lab.study.measures.attention.CHUNK', 100)
-    for measure, expected in zip(measures, whole, strict=True):
-        assert_close(measure(maps, place), expected)
-
-
 def test_queries_without_attention_to_patches_are_left_out_and_counted():
     """By hand: of two patches and a class token, one patch attends to the class token alone."""
     layout, pixels = GlobalLayout(1, 2, 1), PixelGrid((1, 2), (8, 8))
@@ -271,10 +261,6 @@ def test_bad_requests():
         attention_entropy(maps, Place.of(model, 0, (64, 64)))
     with pytest.raises(ValueError, match=r'maps of shape \(2, 3, 21, 21\): expected \(B, W, H, Nq, Nk\)'):
         non_locality(maps[:, 0], place)
-    with pytest.raises(ValueError, match=r"queries='patches': expected one of \['patch', 'cls', 'all'\]"):
-        attention_entropy(maps, place, 'patches')
-    with pytest.raises(ValueError, match=r"queries='cls': these maps have no class token"):
-        attention_entropy(maps[..., 1:, 1:], square(4, 5, 8), 'cls')
     with pytest.raises(ValueError, match=r'maps of shapes \[\(1, 2, 3\)\]: expected at least one \(B, N, N\)'):
         attention_rollout([torch.ones(1, 2, 3)])
 

@@ -179,8 +179,3 @@ def test_grey_image_stays_grey():
 def test_wrong_settings_are_named(text, words):
     with pytest.raises(ValueError, match=words):
         conditions_of([text])
-
-
-def test_small_images_are_not_corrupted():
-    with pytest.raises(ValueError, match='the image is 8 x 56: expected 32 pixels a side'):
-        change(pixels.corrupt, PHOTO[:8], name='fog', severity=1)

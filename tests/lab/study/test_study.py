@@ -4,6 +4,7 @@ import csv
 import json
 import math
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -20,7 +21,7 @@ from vitplug.lab.study.engine import Study
 from vitplug.lab.study.measures import neighbours
 from vitplug.lab.study.measures.attention import attention_entropy
 from vitplug.lab.study.measures.cka import centred_grams, cka, unbiased
-from vitplug.lab.study.measures.fields import input_gradient
+from vitplug.lab.study.measures.fields import input_gradient, last_map
 from vitplug.lab.study.papers import PAPERS
 from vitplug.lab.study.places import Place
 from vitplug.lab.study.reset import reset_copy
@@ -268,7 +269,7 @@ def test_measures_are_those_of_the_backbone_image_by_image(runs, tmp_path):
     layers = [torch.stack(layer) for layer in zip(*features, strict=True)]
     grams = centred_grams(layers)
     assert found['cka']['between blocks'].mean == pytest.approx(cka(unbiased(grams)), rel=1e-6)
-    field = np.mean([input_gradient(run.backbone, x).numpy() for x in inputs], 0)
+    field = np.mean([input_gradient(partial(last_map, run.backbone), x).numpy() for x in inputs], 0)
     stored = np.mean([unit['field'] for unit in units['erf'].values()], 0)
     assert stored == pytest.approx(field, rel=1e-4, abs=1e-9)
 
@@ -340,7 +341,7 @@ def test_neighbours_vote_as_counted_by_hand():
     generator = torch.Generator().manual_seed(0)
     bank, queries = torch.randn(40, 5, generator=generator), torch.randn(3, 5, generator=generator)
     labels = torch.randint(3, (40,), generator=generator)
-    scores = neighbours.votes(queries, bank, F.one_hot(labels, 3).float())
+    scores = neighbours.votes(bank.numpy(), F.one_hot(labels, 3).numpy()).predict(queries.numpy())
     for query, row in zip(queries, scores, strict=True):
         similarity = F.cosine_similarity(query[None], bank)
         near = sorted(range(40), key=lambda i: -float(similarity[i]))[:20]
@@ -407,7 +408,7 @@ def test_segmentation_scores_and_dense_neighbours(digits, tmp_path):
     areas = np.sum([unit['areas'] for unit in units['dense_knn'].values()], 0)
     assert areas.shape == (2, len(run.dataset.metainfo['classes'])) and (areas[0] <= areas[1]).all()
     label = torch.tensor([[0, 0, 1, 255], [0, 1, 1, 255]])
-    shares = neighbours.patch_shares(label, (2, 4), (1, 2), SimpleNamespace(dataset=run.dataset, cfg=run.cfg))
+    shares = neighbours.patch_shares(label, (1, 2), SimpleNamespace(dataset=run.dataset, cfg=run.cfg))
     assert shares[:, :2].tolist() == [[0.75, 0.25], [0.0, 0.5]]
 
 

@@ -6,9 +6,10 @@ several.
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitplug.attention import Site
 from vitplug.hosting import Edits
 
 from . import edits as editing
@@ -33,8 +33,6 @@ IMAGENET_CLASSES = 1000
 RESIZES = re.compile(r'(.*[./])?(Resize|ResizeEdge|CenterCrop)')
 # Epsilons of a calibration, of pixels from 0 to 1, and its halvings.
 LOWEST, HIGHEST, HALVINGS = 1 / 16 / 255, 64 / 255, 16
-# Images that a mean over other images is of, at most.
-REFERENCES = 32
 
 
 @dataclass(frozen=True)
@@ -181,25 +179,19 @@ def field(ratio: str) -> Condition:
 
 
 def gradient_sign(run: Run, images: Tensor, labels: Tensor) -> Tensor:
-    """The sign of the gradient of the cross entropy with respect to pixels from 0 to 1.
-
-    Raises:
-        ValueError: If an image has a gradient of zero everywhere: an attack would do nothing.
-    """
+    """The sign of the gradient of the cross entropy with respect to pixels from 0 to 1."""
     with torch.enable_grad():
         images = images.detach().requires_grad_()
         loss = F.cross_entropy(run.logits(images), labels, reduction='sum')
-        [gradient] = torch.autograd.grad(loss, images)
-    if dead := int((~gradient.flatten(1).any(1)).sum()):
-        raise ValueError(f'fgsm: {run.label}: the gradient of {dead} of {len(gradient)} images is zero everywhere')
-    return gradient.sign()
+        return torch.autograd.grad(loss, images)[0].sign()
 
 
 def fgsm(epsilon: str, target: str = '') -> Condition:
     """One step of the gradient's sign: ``fgsm:1/255``, or ``fgsm:calibrate:27.2`` for the top-1 of the first model.
 
     Goodfellow et al. 2015; CB, Table 8. Pixels from 0 to 1, clipped, the normalisation inside the model. A calibrated
-    size is found by bisection on the first model, and used for all.
+    size is found by bisection on the first model, and used for all. Images whose gradient is zero everywhere are left
+    out: nothing would attack them.
     """
     if epsilon == 'calibrate':
         return Condition(f'FGSM, calibrated to {target}', Calibrated(float(target)))
@@ -210,14 +202,20 @@ def fgsm(epsilon: str, target: str = '') -> Condition:
     return Condition(name, lambda run: _attacked(run, size), 'FGSM', 255 * size, 'epsilon, in 1/255')
 
 
-def _attacked(run: Run, epsilon: float) -> Run:
+def _classifier(run: Run) -> Run:
     if run.library != 'mmpretrain':
         raise ValueError(f'fgsm: {run.label} is no classifier')
+    return run
 
+
+def _attacked(run: Run, epsilon: float) -> Run:
     def attack(run: Run, images: Tensor, labels: Tensor) -> Tensor:
-        return (images + epsilon * gradient_sign(run, images, labels)).clamp(0, 1)
+        signs = gradient_sign(run, images, labels)
+        if not signs.flatten(1).any(1).all():
+            raise ValueError(f'fgsm: {run.label}: the gradient is zero everywhere')
+        return (images + epsilon * signs).clamp(0, 1)
 
-    return run.changed(attack=attack)
+    return _classifier(run).changed(attack=attack)
 
 
 class Calibrated:
@@ -232,37 +230,40 @@ class Calibrated:
         self.target, self.epsilon, self.reached = target, None, None
 
     def __call__(self, run: Run) -> Run:
+        _classifier(run)
         if self.epsilon is None:
             self.epsilon, self.reached = self._bisected(run)
         return _attacked(run, self.epsilon)
 
     def _bisected(self, run: Run) -> tuple[float, float]:
-        tried = {0.0: _accuracy(run, 0.0)}
+        accuracy = cache(partial(_accuracy, run))
         low, high = 0.0, LOWEST
-        while high <= HIGHEST and tried.setdefault(high, _accuracy(run, high)) > self.target:
+        while high <= HIGHEST and accuracy(high) > self.target:
             low, high = high, 2 * high
-        if tried[0.0] < self.target or high > HIGHEST:
+        if accuracy(0.0) < self.target or high > HIGHEST:
             raise ValueError(
-                f'fgsm:calibrate:{self.target:g}: {run.label} has {tried[0.0]:.2f} without an attack and at least '
-                f'{min(tried.values()):.2f} up to {255 * HIGHEST:g}/255: choose an accuracy between them'
+                f'fgsm:calibrate:{self.target:g}: {run.label} has {accuracy(0.0):.2f} without an attack and '
+                f'{accuracy(low):.2f} at {255 * low:g}/255: choose an accuracy between them'
             )
-        for _ in range(HALVINGS):
-            if self.target in tried.values():
-                break
-            middle = (low + high) / 2
-            tried[middle] = _accuracy(run, middle)
-            low, high = (middle, high) if tried[middle] > self.target else (low, middle)
-        return min(tried.items(), key=lambda item: (abs(item[1] - self.target), item))
+        tried = [low, high]
+        while len(tried) < HALVINGS + 2 and accuracy(tried[-1]) != self.target:
+            tried.append((low + high) / 2)
+            low, high = (tried[-1], high) if accuracy(tried[-1]) > self.target else (low, tried[-1])
+        best = min((0.0, *tried), key=lambda size: (abs(accuracy(size) - self.target), size))
+        return best, accuracy(best)
 
 
 def _accuracy(run: Run, epsilon: float) -> float:
-    """Top-1 under FGSM of a size."""
-    right, images, attacked = 0, run.images, _attacked(run, epsilon)
+    """Top-1 under FGSM of a size; images without a gradient are left out."""
+    right, count, images = 0, 0, run.images
     for first in range(0, len(images), run.batch_size):
-        batch, labels = run.attackable(run.batch(images[first : first + run.batch_size]))
+        pixels, labels = run.attackable(run.batch(images[first : first + run.batch_size]))
+        signs = gradient_sign(run, pixels, labels)
+        counts = signs.flatten(1).any(1)
         with torch.no_grad():
-            right += int((run.logits(attacked.attack(run, batch, labels)).argmax(1) == labels).sum())
-    return 100 * right / len(images)
+            hits = run.logits((pixels + epsilon * signs).clamp(0, 1)).argmax(1) == labels
+        right, count = right + int((hits & counts).sum()), count + int(counts.sum())
+    return 100 * right / max(count, 1)
 
 
 # --- weights and intermediates ---
@@ -274,70 +275,40 @@ def reset(kind: str) -> Condition:
 
 
 def edit(place: str, block: str, which: str, kind: str = 'zero', control: str = '') -> Condition:
-    """An edit of intermediates: ``edit:head:3:0:zero``, ``edit:token:3:class:mean``, ``edit:branch:3:mlp:zero``.
+    """Zero in place of an intermediate: ``edit:head:3:0:zero``, ``edit:token:3:class``, ``edit:branch:3:mlp:zero``.
 
     Places: ``head`` (by number), ``token`` (``class``, ``longest`` or ``random`` patch of a block's output) and
-    ``branch`` (``attn``, ``mlp``). Kinds: ``zero`` and ``mean`` (over up to 32 other images). A fifth part,
-    ``control``, makes a change of the same size in a random direction. Michel et al. 2019 for heads without output.
+    ``branch`` (``attn``, ``mlp``). A fifth part, ``control``, makes a change of the same size in a random direction.
+    Michel et al. 2019 for heads without output.
     """
-    names = dict(head='heads', token='block', branch=which)
-    if place not in names or kind not in ('zero', 'mean') or control not in ('', 'control'):
-        raise ValueError(f'expected a place of {", ".join(names)}, zero or mean, and control or nothing')
-    name, layer = names[place], int(block)
+    name = dict(head='heads', token='block', branch=which).get(place)
+    if name is None or kind != 'zero' or control not in ('', 'control'):
+        raise ValueError('expected a place of head, token, branch, zero, and control or nothing')
+    layer = int(block)
 
     def edits(run: Run, index: int) -> Edits:
-        chosen: dict = dict(heads=[int(which)]) if place == 'head' else {}
-        if place == 'token':
-            chosen = dict(tokens=[_token(run, index, layer, which)])
+        heads = [int(which)] if place == 'head' else None
+        made = editing.zero(heads, [_token(run, index, layer, which)] if place == 'token' else None)
         seed = int(digest(run.image_key(index), block, which), 16) % 2**31
-        if kind == 'zero':
-            made = editing.zero(**chosen)
-        else:
-            means = editing.TokenMeans.joined(_of_others(run, index, name, layer))
-            made = editing.replaced(means.values, **chosen)
         return {name: {layer: editing.random_control(made, seed) if control else made}}
 
     title = f'{place} {which} of block {block}: {kind}' + (', control' if control else '')
     return Condition(title, lambda run: run.changed(edits=edits), f'{place} {which}, {kind}', layer, 'block')
 
 
-def _of_others(run: Run, index: int, name: str, layer: int) -> Iterator[editing.TokenMeans]:
-    """The means of an intermediate of other images."""
-    images = run.images
-    places = np.linspace(0, len(images) - 1, min(REFERENCES + 1, len(images))).round().astype(int)
-    others = [images[at] for at in places if images[at] != index][:REFERENCES]
-    if not others:
-        raise ValueError('edit: a mean over other images needs two images or more')
-    for other in others:
-        yield _recorded(run, other, name)[layer][0]
-
-
 @torch.no_grad()
-def _recorded(run: Run, index: int, name: str) -> Mapping[int, tuple[editing.TokenMeans, Tensor]]:
-    """The means and the norms of an image's tokens by block; kept, as other images ask for them."""
-
-    def reduce(_: str, tensor: Tensor, site: Site) -> tuple[editing.TokenMeans, Tensor]:
-        prefix = site.layout.num_prefix
-        return editing.TokenMeans(tensor, prefix), token_norms(tensor[:, prefix:])[0]
-
-    kept = run.cache.setdefault(('recorded', name), {})
-    if index not in kept:
-        inputs = run.inputs(run.batch([index]))
-        kept[index] = run.backbone.forward_intermediates(inputs, (name,), reduce=reduce)[1][name]
-    return kept[index]
-
-
 def _token(run: Run, index: int, layer: int, which: str) -> int:
     """The number of an edited token of a block's output."""
     if which == 'class' and run.has_class_token:
         return 0
     if which not in ('longest', 'random'):
-        raise ValueError(
-            f'edit:token:{layer}:{which}: {run.label} has no such token: expected class, longest or random'
-        )
-    means, norms_N = _recorded(run, index, 'block')[layer]
+        raise ValueError(f'edit:token:{layer}:{which}: {run.label} has no such token: expected class, longest, random')
+    inputs = run.inputs(run.batch([index]))
+    _, found = run.backbone.forward_intermediates(inputs, ('block', 'site'), layers=[layer])
+    prefix = found['site'][layer].layout.num_prefix
+    norms_N = token_norms(found['block'][layer][:, prefix:])[0]
     random = int(digest(run.image_key(index), str(layer)), 16) % len(norms_N)
-    return len(means.sums) - 1 + (int(norms_N.argmax()) if which == 'longest' else random)  # after the prefix tokens
+    return prefix + (int(norms_N.argmax()) if which == 'longest' else random)
 
 
 # --- other images and labels ---
@@ -346,13 +317,13 @@ def _token(run: Run, index: int, layer: int, which: str) -> int:
 def imagenet_a(*folder: str) -> list[Condition]:
     """ImageNet-A, and the clean images of its 200 classes: ``imagenet-a:DIR``. CB, Table 8."""
     classes = [int(index) for index in _timm_file('imagenet_a_indices.txt').split()]
-    root = _folder(folder, _timm_file('imagenet_a_synsets.txt').split(), 'imagenet-a')
+    source = _class_folders(folder, _timm_file('imagenet_a_synsets.txt').split())
 
     def same(run: Run) -> Run:
-        return _imagenet(run, 'imagenet-a').changed(truth=Truth(among=classes))
+        return _imagenet(run).changed(truth=Truth(among=classes))
 
     def other(run: Run) -> Run:
-        return same(run).changed(source=_class_folders(root), truth=Truth(class_of=classes, among=classes))
+        return _imagenet(run).changed(source=source, truth=Truth(class_of=classes, among=classes))
 
     name = 'clean, the 200 classes of ImageNet-A'
     return [Condition(name, same, own_images=True), Condition('ImageNet-A', other, own_images=True)]
@@ -361,13 +332,9 @@ def imagenet_a(*folder: str) -> list[Condition]:
 def imagenet_v2(*folder: str) -> Condition:
     """A set of ImageNet-V2: ``imagenet-v2:DIR``. CB, Table 6."""
     order = sorted(map(str, range(IMAGENET_CLASSES)))  # folders are classes by number, sorted as text
-    root = _folder(folder, order, 'imagenet-v2')
-    truth = Truth(class_of=[int(name) for name in order])
-
-    def change(run: Run) -> Run:
-        return _imagenet(run, 'imagenet-v2').changed(source=_class_folders(root), truth=truth)
-
-    return Condition(f'ImageNet-V2, {root.name}', change, own_images=True)
+    source, truth = _class_folders(folder, order), Truth(class_of=[int(name) for name in order])
+    name = f'ImageNet-V2, {Path(source["data_root"]).name}'
+    return Condition(name, lambda run: _imagenet(run).changed(source=source, truth=truth), own_images=True)
 
 
 def real() -> Condition:
@@ -379,7 +346,7 @@ def real() -> Condition:
     sets = {f'ILSVRC2012_val_{number:08d}.JPEG': label for number, label in enumerate(labels, 1)}
 
     def change(run: Run) -> Run:
-        infos = map(_imagenet(run, 'real').dataset.get_data_info, run.images)
+        infos = map(_imagenet(run).dataset.get_data_info, run.images)
         unknown = [name for info in infos if (name := Path(info.get('img_path', 'none')).name) not in sets]
         if unknown:
             raise ValueError(f'real: labels the validation images of ImageNet, and the data have {unknown[0]}')
@@ -388,33 +355,23 @@ def real() -> Condition:
     return Condition('ImageNet-ReaL', change, own_images=True)
 
 
-def _imagenet(run: Run, what: str) -> Run:
+def _imagenet(run: Run) -> Run:
     classes = len(run.dataset.metainfo.get('classes') or ())
     if run.library != 'mmpretrain' or classes != IMAGENET_CLASSES:
-        raise ValueError(f"{what}: needs a model of ImageNet's 1000 classes, and {run.label} has {classes}")
+        raise ValueError(f"it needs a model of ImageNet's 1000 classes, and {run.label} has {classes}")
     return run
 
 
-def _class_folders(root: Path) -> dict:
-    return dict(type='mmpretrain.CustomDataset', data_root=str(root))
-
-
 def _timm_file(name: str) -> str:
-    try:
-        return (files('timm.data') / '_info' / name).read_text()
-    except ModuleNotFoundError as error:
-        raise ImportError(f'the lists of ImageNet classes are in timm ({error}): pip install timm') from error
+    return (files('timm.data') / '_info' / name).read_text()
 
 
-def _folder(parts: Sequence[str], expected: Sequence[str], name: str) -> Path:
-    """A folder that has exactly the folders of some classes."""
+def _class_folders(parts: Sequence[str], expected: Sequence[str]) -> dict:
+    """The data set of a folder that has exactly the folders of some classes; its name may have colons."""
     folder = Path(':'.join(parts))
-    if not parts or not folder.is_dir():
-        raise FileNotFoundError(f'{name}:{folder}: no such folder; expected {name}:DIR')
-    there = {path.name for path in folder.iterdir() if path.is_dir()}
-    if wrong := sorted(there ^ set(expected)):
-        raise ValueError(f'{name}:{folder}: {len(wrong)} folders of classes are missing or unknown, such as {wrong[0]}')
-    return folder
+    if wrong := sorted({path.name for path in folder.iterdir() if path.is_dir()} ^ set(expected)):
+        raise ValueError(f'{folder}: {len(wrong)} folders of classes are missing or unknown, such as {wrong[0]}')
+    return dict(type='mmpretrain.CustomDataset', data_root=str(folder))
 
 
 FUNCTIONS = (clean, shift, shrink, occlude, noise, shot, blur, corruption, field, fgsm, reset, edit)

@@ -6,8 +6,7 @@ mean is a zero after the normalisation. Draws depend on their seed and on the im
 orders and batch sizes give the same images.
 """
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from math import floor
 
 import cv2
@@ -39,15 +38,10 @@ def pixels_of(fraction: float, side: int) -> int:
     return floor(fraction * side + 0.5)
 
 
-def _canvas(shape: Sequence[int], fill: float | Sequence[float]) -> np.ndarray:
-    """An image of one colour, in float32: a mean is no whole number."""
-    return np.broadcast_to(np.asarray(fill, np.float32), shape).copy()
-
-
 def _centre(shape: Sequence[int], sides: Sequence[int]) -> tuple[slice, slice]:
     """The central part of an image; of an odd rest, the larger part is on the right and at the bottom."""
-    top, left = ((side - inner) // 2 for side, inner in zip(shape, sides, strict=False))
-    return slice(top, top + sides[0]), slice(left, left + sides[1])
+    starts = [(side - inner) // 2 for side, inner in zip(shape, sides, strict=False)]
+    return tuple(slice(start, start + inner) for start, inner in zip(starts, sides, strict=True))
 
 
 def _by_channel(pixels: np.ndarray, change: Callable[[Image.Image], Image.Image]) -> np.ndarray:
@@ -62,20 +56,17 @@ def _bytes(pixels: np.ndarray) -> np.ndarray:
 def shift(pixels: np.ndarray, results: dict, fraction: float, direction: str = 'right', fill=0.0) -> np.ndarray:
     """Moves the image by a fraction of its side; the vacated area is filled (ReViT, Tables 4 and 5)."""
     axis = 1 if direction in ('right', 'left') else 0
-    side = pixels.shape[axis]
-    step = pixels_of(fraction, side)
-    kept, vacated = slice(0, side - step), slice(step, side)
-    if direction in ('left', 'up'):
-        kept, vacated = vacated, kept
-    moved = _canvas(pixels.shape, fill)
-    np.moveaxis(moved, axis, 0)[vacated] = np.moveaxis(pixels, axis, 0)[kept]
-    return moved
+    step = pixels_of(fraction, pixels.shape[axis]) * (1 if direction in ('right', 'down') else -1)
+    moved = np.moveaxis(np.roll(pixels.astype(np.float32), step, axis), axis, 0)
+    moved[slice(step) if step > 0 else slice(len(moved) + step, None)] = fill
+    return np.moveaxis(moved, 0, axis)
 
 
 def shrink(pixels: np.ndarray, results: dict, fraction: float, fill=0.0) -> np.ndarray:
     """Takes a fraction off both sides, bilinear with Pillow's filter, and pads to the old size (ReViT, Table 6)."""
     height, width = (max(pixels_of((1 - fraction) * side, 1), 1) for side in pixels.shape[:2])
-    placed = _canvas(pixels.shape, fill)
+    placed = np.empty(pixels.shape, np.float32)  # a mean is no whole number
+    placed[:] = fill
     placed[_centre(pixels.shape, (height, width))] = _by_channel(
         pixels, lambda one: one.resize((width, height), Image.Resampling.BILINEAR)
     )
@@ -157,25 +148,16 @@ def corrupt(pixels: np.ndarray, results: dict, name: str, severity: int, seed: i
     image = _bytes(pixels)
     if severity == 0:
         return image
-    if min(image.shape[:2]) < 32:
-        raise ValueError(f'{name}: the image is {image.shape[0]} x {image.shape[1]}: expected 32 pixels a side')
     # mmcv reads files blue first; Pillow's images and those that data sets keep in memory are red first.
     is_bgr = 'img_path' in results and not isinstance(results['img'], Image.Image)
     order = slice(None, None, -1 if is_bgr else 1)
-    state = int(sequence(results, seed).generate_state(1)[0] >> 1)
+    drawn = int(sequence(results, seed).generate_state(1)[0] >> 1)
     # These two draw from generators of their own, whatever numpy's seed is.
-    seeding = dict(seed=state) if name in ('impulse_noise', 'glass_blur') else {}
-    with _numpy_seed(state):
-        corrupted = imagecorruptions.corrupt(np.ascontiguousarray(image[..., order]), severity, name, **seeding)
-    return np.ascontiguousarray(corrupted[..., order][..., : pixels.shape[-1]])
-
-
-@contextlib.contextmanager
-def _numpy_seed(seed: int) -> Iterator[None]:
-    """Numpy's global generator with a seed; as before afterwards."""
+    seeding = dict(seed=drawn) if name in ('impulse_noise', 'glass_blur') else {}
     before = np.random.get_state()
-    np.random.seed(seed)
     try:
-        yield
+        np.random.seed(drawn)
+        corrupted = imagecorruptions.corrupt(np.ascontiguousarray(image[..., order]), severity, name, **seeding)
     finally:
         np.random.set_state(before)
+    return np.ascontiguousarray(corrupted[..., order][..., : pixels.shape[-1]])

@@ -60,18 +60,16 @@ def find_register_neurons(
     widths = sorted({block.shape.hidden_dims for block in blocks[: layer + 1]})
     if len(widths) > 1 or not widths[0]:
         raise ValueError(f'the MLPs of {type(backbone).__name__} are {widths} wide: expected one width, as of a ViT')
-    total, counted, largest, was_training = 0, 0, 0.0, backbone.training
-    recorded, plug = [_Recorded() for _ in range(layer + 1)], Plug()
+    total, counted, was_training = 0, 0, backbone.training
+    recorded = [_Recorded() for _ in range(layer + 1)]
     for block, part in zip(blocks, recorded, strict=False):
-        block.plugs['recorded_hidden'] = PlugPart(plug, {'mlp_mid': part})
+        block.plugs['recorded_hidden'] = PlugPart(Plug(), {'mlp_mid': part})
     backbone.eval()
     try:
         for batch in images:
             _, found = backbone.forward_intermediates(batch, ('block', 'site'), layers=[layer])
-            norms_BN = found['block'][layer].norm(dim=-1)
-            norms_BN[:, : found['site'][layer].layout.num_prefix] = 0
-            largest = max(largest, norms_BN.max().item())
-            outliers_BN = norms_BN > norm
+            outliers_BN = found['block'][layer].norm(dim=-1) > norm
+            outliers_BN[:, : found['site'][layer].layout.num_prefix] = False
             shares_BN = outliers_BN.double() / outliers_BN.sum(1, keepdim=True).clamp(min=1)
             of_blocks = [torch.einsum('bnd,bn->d', part.hidden_BND.abs().double(), shares_BN) for part in recorded]
             total = total + torch.stack(of_blocks)
@@ -81,7 +79,6 @@ def find_register_neurons(
         for block in blocks[: layer + 1]:
             del block.plugs['recorded_hidden']
     if not counted:
-        raise ValueError(f'norm={norm}: no token is larger after block {layer}; the largest has {largest:.4g}')
-    scores = (total / counted).flatten()
-    order = scores.argsort(descending=True)[:number].tolist()
-    return [Neuron(*divmod(index, widths[0]), scores[index].item()) for index in order]
+        raise ValueError(f'norm={norm}: no token is larger after block {layer}')
+    found = (total / counted).flatten().topk(number)
+    return [Neuron(*divmod(i, widths[0]), score) for score, i in zip(*map(Tensor.tolist, found), strict=True)]

@@ -6,52 +6,27 @@ Figure 4. Works on vitplug's backbones and on timm's models, by the names of the
 
 import copy
 import re
-from collections.abc import Callable, Iterator
 
 import torch
-from torch import Tensor, nn
-
-EMBEDDING_STD = 0.02
-# The GAB paper's authors draw Swin's tables with the default of trunc_normal_; a new Swin has 0.02.
-TABLE_STD = 1.0
+from torch import nn
 
 EMBEDDINGS = re.compile(r'(^|\.)(absolute_)?pos_embed$')
 TABLES = re.compile(r'(^|\.)(relative_position_bias_table|rel_pos_table|rel_pos_[hw])$')
-# Networks from an offset to its bias: RelPosMlp of vitplug (its module, numbered if there are several) and of timm,
-# Swin V2's.
-NETWORKS = re.compile(r'(^|\.)(cpb_mlp|rel_pos_mlp(_\d+)?\.bias|rel_pos\.mlp)$')
+# Linear layers from an offset to its bias: of RelPosMlp of vitplug (its module, numbered if there are several) and of
+# timm, and of Swin V2.
+NETWORKS = re.compile(r'(^|\.)(cpb_mlp|rel_pos_mlp(_\d+)?\.bias|rel_pos\.mlp)\.')
+# The GAB paper's authors draw Swin's tables with the default of trunc_normal_; a new Swin has 0.02.
+EMBEDDING_STD, TABLE_STD = 0.02, 1.0
 
-#: The names and the new values of some parameters of a model.
-Fresh = Callable[[nn.Module], Iterator[tuple[str, Tensor]]]
-
-
-def _parameters(pattern: re.Pattern, fresh: Callable[[Tensor], Tensor]) -> Fresh:
-    return lambda model: ((name, fresh(p)) for name, p in model.named_parameters() if pattern.search(name))
-
-
-def _drawn(std: float) -> Callable[[Tensor], Tensor]:
-    return lambda tensor: nn.init.trunc_normal_(torch.empty(tensor.shape), std=std)
-
-
-def _networks(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """All linear layers of the networks, as ``nn.Linear`` draws them."""
-    for name, module in model.named_modules():
-        if NETWORKS.search(name):
-            for inner, layer in module.named_modules():
-                if isinstance(layer, nn.Linear):
-                    fresh = nn.Linear(layer.in_features, layer.out_features, layer.bias is not None)
-                    yield from ((f'{name}.{inner}.{key}', value) for key, value in fresh.named_parameters())
-
-
-_tables = _parameters(TABLES, _drawn(TABLE_STD))
-#: What is drawn again, by kind: absolute embeddings as zeros or random (prefix tokens included), networks of relative
-#: positions (RelPosMlp, Swin V2), their tables (Swin, RelPosBias, MViT), or both of these.
-RESETS: dict[str, tuple[Fresh, ...]] = {
-    'ape': (_parameters(EMBEDDINGS, torch.zeros_like),),
-    'ape-random': (_parameters(EMBEDDINGS, _drawn(EMBEDDING_STD)),),
-    'mlp': (_networks,),
-    'table': (_tables,),
-    'bias': (_tables, _networks),
+#: The parameters that are drawn again, and their standard deviation (0: they become zeros; None: layers as
+#: ``nn.Linear`` draws them), by kind: absolute embeddings (prefix tokens included), networks of relative positions
+#: (RelPosMlp, Swin V2), their tables (Swin, RelPosBias, MViT), or both of these.
+RESETS = {
+    'ape': [(EMBEDDINGS, 0)],
+    'ape-random': [(EMBEDDINGS, EMBEDDING_STD)],
+    'mlp': [(NETWORKS, None)],
+    'table': [(TABLES, TABLE_STD)],
+    'bias': [(TABLES, TABLE_STD), (NETWORKS, None)],
 }
 
 
@@ -65,19 +40,24 @@ def reset_copy(model: nn.Module, kind: str, seed: int = 0) -> tuple[nn.Module, l
     """
     if kind not in RESETS:
         raise ValueError(f'reset {kind!r}: expected one of {", ".join(RESETS)}')
+    fresh: dict[str, torch.Tensor] = {}
     # Drawn on the CPU, so that the numbers are the same on every device.
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
-        fresh = [pair for of_kind in RESETS[kind] for pair in of_kind(model)]
+        for pattern, std in RESETS[kind]:
+            if std is None:
+                for name, layer in model.named_modules():
+                    if isinstance(layer, nn.Linear) and pattern.search(name):
+                        drawn = nn.Linear(layer.in_features, layer.out_features, layer.bias is not None)
+                        fresh |= {f'{name}.{key}': value for key, value in drawn.named_parameters()}
+                continue
+            for name, parameter in model.named_parameters():
+                if pattern.search(name):
+                    empty = torch.zeros(parameter.shape)
+                    fresh[name] = nn.init.trunc_normal_(empty, std=std) if std else empty
         if not fresh:
-            possible = [other for other, kinds in RESETS.items() if any(True for some in kinds for _ in some(model))]
-            raise ValueError(
-                f'reset {kind!r}: {type(model).__name__} has no parameters for it; it has some for: '
-                f'{", ".join(possible) or "none of the kinds"}'
-            )
-    model = copy.deepcopy(model)
-    parameters = dict(model.named_parameters(remove_duplicate=False))
-    with torch.no_grad():
-        for name, value in fresh:
-            parameters[name].copy_(value)
-    return model, [name for name, _ in fresh]
+            raise ValueError(f'reset {kind!r}: {type(model).__name__} has no parameters for it')
+        model = copy.deepcopy(model)
+        for name, value in fresh.items():
+            model.get_parameter(name).copy_(value)
+    return model, list(fresh)

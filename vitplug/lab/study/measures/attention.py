@@ -1,8 +1,7 @@
-"""Measures of attention maps: entropy, distances, rollout.
+"""Measures of attention maps: entropy, distances, similarity of the maps of two blocks, rollout.
 
-Maps are recorded ones, ``(B, W, H, Nq, Nk)``; a :class:`~..places.Place` says where their queries and keys lie. Maps
-of windows are measured as they are: no map of all pairs of tokens is formed. Averages run over queries that are tokens;
-padding of windows is no part of the image, neither as a query nor as a key. Padding of a batch counts as image.
+Maps are recorded ones, ``(B, W, H, Nq, Nk)``; a :class:`~..places.Place` says where their queries and keys lie. Means
+are over queries that are tokens; padding of windows is neither a query nor a key. Padding of a batch counts as image.
 
 Maps after a plug such as ``Refiner`` can be negative, and their rows can have any sum. A weight then counts by its
 size, in rows of a sum above 1 as a share of it; probabilities stay as they are.
@@ -12,32 +11,37 @@ entropy: such queries are left out, and :func:`undefined_queries` counts them. W
 NaN. All functions raise a ValueError for maps of another place.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import inspect
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import combinations
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from vitplug.attention.precision import at_least_float32
 from vitplug.statistics.images import Arrays
 
 from ..measure import FEW, Measure, Run, Seen, by_block, measure, nothing
-from ..places import Place, Slots, dense_maps
+from ..places import Place, dense_maps, patch_maps
 
-# Smallest probability whose logarithm is taken.
-TINY = 1e-12
-# Entries of a map, or of a table of distances, that are worked on at a time.
-CHUNK = 1 << 22
 CLASS_TOKEN = 'cls_token'
-QUERIES = ('patch', 'cls', 'all')
 LEFT_OUT = 'queries left out'
+# Pairs of patches of a map that is kept whole.
+MOST_PAIRS = 1 << 22
 
-#: Maps ``(B, W, H, Nq, Nk)`` and where they are, to numbers ``(B, H)``.
-OfHeads = Callable[[Tensor, Place], Tensor]
+#: An intermediate and where its tokens are, to numbers of each image.
+OfTensor = Callable[[Tensor, Place], Tensor]
+HEADS = 'layer', 'head'
+#: Start and step of tokens, along rows and columns.
+Axes = tuple[Sequence[float], Sequence[float]]
 
 
 def attention_entropy(maps_BWHNN: Tensor, place: Place, queries: str = 'patch') -> Tensor:
-    """Entropy of attention, ``-sum_j a_ij ln a_ij``, mean over queries. Context Broadcasting, Fig. 3a and 5a.
+    """Entropy of the attention of a query, -sum_j a_ij ln a_ij, averaged over queries; at most ln N for N keys.
 
     Args:
         maps_BWHNN: Recorded maps.
@@ -46,66 +50,41 @@ def attention_entropy(maps_BWHNN: Tensor, place: Place, queries: str = 'patch') 
             alone) or ``'all'``.
 
     Returns:
-        ``(B, H)`` in nats, at most ``ln Nk``.
-
-    Raises:
-        ValueError: If there are no such queries.
+        ``(B, H)`` in nats; NaN without such queries. So are the shapes of the other measures.
     """
-    counts_WN = place.keys.is_patch if queries == 'patch' else place.keys.is_token
-
-    def entropy_of(maps: Tensor, rows: slice) -> Tensor:
-        probs = _normalised(maps, counts_WN)
-        return -(probs * probs.clamp(min=TINY).log()).sum(-1)
-
-    return _mean_over_queries(maps_BWHNN, place, _choose_queries(place, queries), entropy_of)
+    rows = _weights(maps_BWHNN, place, place.keys.is_patch if queries == 'patch' else place.keys.is_token)
+    return _over_queries(torch.special.entr(rows / rows.sum(-1, keepdim=True)).sum(-1), _chosen(place, queries))
 
 
-def mean_attention_distance(maps_BWHNN: Tensor, place: Place, unit: tuple[float, float] = (1, 1)) -> Tensor:
-    """Mean attention distance, ``sum_j a_ij ||p_i - p_j||``, mean over patches: ``(B, H)`` in pixels. BViT, Fig. 6.
+def mean_attention_distance(maps_BWHNN: Tensor, place: Place, unit: Sequence[float] = (1, 1)) -> Tensor:
+    """Attention-weighted Euclidean distance from a patch to the patches it attends to, averaged over queries.
 
     Positions are the middles of the patches. Prefix tokens are left out, and rows are normalised again. ``unit`` is
-    the length of another unit along both axes, in pixels.
+    the length of another unit than pixels along both axes.
     """
-    (y_i, x_i), (y_j, x_j) = (
-        _middles(slots, pixels.start, pixels.stride, unit)
-        for slots, pixels in ((place.queries, place.pixels), (place.keys, place.key_pixels))
-    )
-
-    def distance_of(maps: Tensor, rows: slice) -> Tensor:
-        distances = torch.hypot(y_i[:, rows, None] - y_j[:, None], x_i[:, rows, None] - x_j[:, None])
-        return (_normalised(maps, place.keys.is_patch) * _like(distances, maps)).sum(-1)
-
-    return _mean_over_queries(maps_BWHNN, place, place.queries.is_patch, distance_of)
+    sides = (np.divide((grid.start, grid.stride), unit) for grid in (place.pixels, place.key_pixels))
+    rows = _weights(maps_BWHNN, place, place.keys.is_patch)
+    distances = torch.hypot(*_offsets(place, *sides))
+    return _over_queries(_weighted(rows / rows.sum(-1, keepdim=True), distances), place.queries.is_patch)
 
 
 def non_locality(maps_BWHNN: Tensor, place: Place) -> Tensor:
-    """The mean attention distance in tokens of the queries' map, ``(B, H)``. ReViT, Fig. 7; ConViT."""
+    """Attention-weighted Euclidean distance in tokens of the queries' map, averaged over queries."""
     return mean_attention_distance(maps_BWHNN, place, unit=place.pixels.stride)
 
 
 def relative_distance(maps_BWHNN: Tensor, place: Place) -> Tensor:
-    """Relative distance, ``sum_j a_ij ||p_i - p_j||_1`` over other patches, mean over queries: ``(B, H)``. CB, Fig. 5b.
-
-    Positions run from 0 to 1 along each side of the map: ``((row + 0.5) / h, (column + 0.5) / w)``.
-    """
-    (y_i, x_i), (y_j, x_j) = (
-        _middles(slots, (0, 0), (1, 1), hw) for slots, hw in zip((place.queries, place.keys), place.grids, strict=True)
-    )
-
-    def distance_of(maps: Tensor, rows: slice) -> Tensor:
-        distances = (y_i[:, rows, None] - y_j[:, None]).abs() + (x_i[:, rows, None] - x_j[:, None]).abs()
-        return (_counted(maps, place.keys.is_patch) * _like(distances, maps)).sum(-1)
-
-    return _mean_over_queries(maps_BWHNN, place, place.queries.is_patch, distance_of)
+    """Attention-weighted city-block distance of other patches, summed over keys and averaged over queries; positions
+    run from 0 to 1: ((row + 0.5) / h, (column + 0.5) / w)."""
+    along_y, along_x = _offsets(place, *(((0, 0), np.reciprocal(hw, dtype=float)) for hw in place.grids))
+    rows = _weights(maps_BWHNN, place, place.keys.is_patch)
+    return _over_queries(_weighted(rows, along_y.abs() + along_x.abs()), place.queries.is_patch)
 
 
 def undefined_queries(maps_BWHNN: Tensor, place: Place) -> Tensor:
-    """Share of the patch queries without any attention to patches, ``(B, H)``."""
-
-    def is_undefined(maps: Tensor, rows: slice) -> Tensor:
-        return (_counted(maps, place.keys.is_patch).sum(-1) == 0).to(maps)
-
-    return _mean_over_queries(maps_BWHNN, place, place.queries.is_patch, is_undefined)
+    """Share of the patch queries without any attention to patches."""
+    sums = _weights(maps_BWHNN, place, place.keys.is_patch).sum(-1)
+    return _over_queries((sums == 0).to(sums), place.queries.is_patch)
 
 
 def attention_rollout(maps: Sequence[Tensor]) -> Tensor:
@@ -131,157 +110,142 @@ def attention_rollout(maps: Sequence[Tensor]) -> Tensor:
     return rolled
 
 
-# --- over queries ---
+# --- weights, distances, queries ---
 
 
-def _choose_queries(place: Place, queries: str) -> Tensor:
-    """``(W, N)``, True for the chosen queries."""
-    if queries not in QUERIES:
-        raise ValueError(f'queries={queries!r}: expected one of {list(QUERIES)}')
-    if queries != 'cls':
-        return place.queries.is_patch if queries == 'patch' else place.queries.is_token
-    if CLASS_TOKEN not in place.prefix_names:
-        raise ValueError("queries='cls': these maps have no class token; choose 'patch' or 'all'")
-    chosen_WN = torch.zeros_like(place.queries.is_prefix)
-    chosen_WN[:, place.prefix_names.index(CLASS_TOKEN)] = True
-    return chosen_WN
-
-
-def _middles(slots: Slots, start: Sequence[float], stride: Sequence[float], unit: Sequence[float]) -> list[Tensor]:
-    """Rows and columns ``(W, N)`` of the middles of patches, in units of ``unit`` pixels."""
-    axes = zip((slots.row, slots.column), start, stride, unit, strict=True)
-    return [(first + (numbers.double() + 0.5) * step) / length for numbers, first, step, length in axes]
-
-
-def _mean_over_queries(
-    maps_BWHNN: Tensor, place: Place, chosen_WN: Tensor, of_rows: Callable[[Tensor, slice], Tensor]
-) -> Tensor:
-    """A number of each row of the maps, of the sizes of its weights, mean over the chosen rows but NaN, ``(B, H)``.
-
-    Rows go in slices: what is computed of them does not need the memory of all maps once more.
-    """
+def _weights(maps_BWHNN: Tensor, place: Place, keys_WN: Tensor) -> Tensor:
+    """Sizes of the weights of some keys, 0 for the others."""
     place.check(maps_BWHNN)
-    total, count = 0, 0
-    for rows in _slices(maps_BWHNN.shape[3], maps_BWHNN[:, :, :, 0].numel()):
-        sizes = maps_BWHNN[:, :, :, rows].to(torch.promote_types(maps_BWHNN.dtype, torch.float32)).abs()
-        # Rows of a sum above 1 are shares of it. Probabilities are that already, also where no token has some of them.
-        numbers_BWHN = of_rows(sizes / sizes.sum(-1, keepdim=True).clamp(min=1), rows)
-        counts_BWHN = chosen_WN[:, rows].unsqueeze(1).to(numbers_BWHN.device) & numbers_BWHN.isfinite()
-        total = total + numbers_BWHN.where(counts_BWHN, 0).sum((1, 3))
-        count = count + counts_BWHN.sum((1, 3))
-    return total / count
+    sizes = maps_BWHNN.to(at_least_float32(maps_BWHNN.dtype)).abs()
+    # Rows of a sum above 1 are shares of it. Probabilities are that already, also where no token has some of them.
+    return sizes / sizes.sum(-1, keepdim=True).clamp(min=1) * keys_WN[:, None, None].to(sizes)
 
 
-def _slices(rows: int, row_size: int) -> Iterator[slice]:
-    """Slices of rows with no more than :data:`CHUNK` numbers, or of one row."""
-    step = max(1, CHUNK // max(row_size, 1))
-    return (slice(first, first + step) for first in range(0, rows, step))
+def _offsets(place: Place, *sides: Axes) -> list[Tensor]:
+    """What lies between queries and keys along rows and columns, ``(W, Nq, Nk)`` each; ``sides`` are their axes."""
+    (y_i, x_i), (y_j, x_j) = (
+        [first + (n.double() + 0.5) * step for n, first, step in zip((slots.row, slots.column), *axes, strict=True)]
+        for slots, axes in zip((place.queries, place.keys), sides, strict=True)
+    )
+    return [y_i[:, :, None] - y_j[:, None], x_i[:, :, None] - x_j[:, None]]
 
 
-def _counted(maps_BWHqN: Tensor, counts_WN: Tensor) -> Tensor:
-    """The weights of the keys that count; the other keys get 0."""
-    return maps_BWHqN * _like(counts_WN[:, None], maps_BWHqN)
+def _weighted(rows_BWHNN: Tensor, distances_WNN: Tensor) -> Tensor:
+    return (rows_BWHNN * distances_WNN[:, None].to(rows_BWHNN)).sum(-1)
 
 
-def _normalised(maps_BWHqN: Tensor, counts_WN: Tensor) -> Tensor:
-    """Rows whose sum over the keys that count is 1; NaN where the sum is 0."""
-    counted = _counted(maps_BWHqN, counts_WN)
-    return counted / counted.sum(-1, keepdim=True)
+def _chosen(place: Place, queries: str) -> Tensor:
+    """``(W, N)``, True for the chosen queries."""
+    if queries != 'cls':
+        return dict(patch=place.queries.is_patch, all=place.queries.is_token)[queries]
+    slots, names = place.queries.is_prefix, place.prefix_names
+    return slots & (torch.arange(slots.shape[1]) == (names.index(CLASS_TOKEN) if CLASS_TOKEN in names else -1))
 
 
-def _like(per_window: Tensor, rows: Tensor) -> Tensor:
-    """``(W, ...)`` as ``(W, 1, ...)`` beside rows of maps ``(B, W, H, ...)``."""
-    return per_window.unsqueeze(1).to(rows)
+def _over_queries(numbers_BWHN: Tensor, chosen_WN: Tensor) -> Tensor:
+    """The mean over the chosen queries but NaN, ``(B, H)``."""
+    counts_BWHN = chosen_WN[:, None].to(numbers_BWHN.device) & numbers_BWHN.isfinite()
+    return numbers_BWHN.where(counts_BWHN, 0).sum((1, 3)) / counts_BWHN.sum((1, 3))
 
 
 # --- the measures of heads ---
 
 
-def of_heads(
-    name: str, definition: str, unit: str, source: str, functions: Mapping[str, OfHeads], refined: bool = True, **more
+def of_blocks(
+    name: str, unit: str, source: str, functions: Mapping[str, OfTensor], *wants: str, axes: Sequence[str] = HEADS
 ) -> Measure:
-    """A measure of each head of each block; ``functions`` take maps to numbers, by the name of the value.
+    """A measure of each block, as the first of some functions says it.
 
-    ``refined``: whether it is also defined for maps after a plug (Refiner), whose rows may be negative.
+    Args:
+        name, unit, source, axes: As of a measure.
+        functions: They take an intermediate to numbers, by the name of the value.
+        wants: The intermediate; with ``'maps'`` also those after a plug (Refiner), whose rows may be negative.
     """
 
     def reduce(run: Run, kind: str, tensor: Tensor, place: Place) -> dict[str, np.ndarray]:
         if kind == 'maps' and not run.changes_maps:
             return {}
-        form = '{} after the plug' if kind == 'maps' else '{}'
-        return {form.format(value): f(tensor, place)[0].float().cpu().numpy() for value, f in functions.items()}
+        after = ' after the plug' if kind == 'maps' else ''
+        return {f'{value}{after}': f(tensor, place)[0].float().cpu().numpy() for value, f in functions.items()}
 
-    wants = ('probs', 'maps') if refined else ('probs',)
-    return Measure(name, definition, unit, source, per_head, wants, reduce, axes=('layer', 'head'), **more)
+    words = inspect.getdoc(next(iter(functions.values()))).partition('\n\n')[0]
+    definition = ' '.join(words.split()).rstrip('.')
+    return Measure(name, definition, unit, source, per_block, wants, reduce, axes=tuple(axes))
 
 
-def per_head(seen: Seen) -> Arrays:
-    """Arrays ``(blocks, heads)`` of each value, and the mean of the heads ``(blocks,)``; only values of some block.
+def per_block(seen: Seen) -> Arrays:
+    """Arrays ``(blocks,)`` or ``(blocks, heads)`` of each value that some block has.
 
-    Heads are averaged image by image, so that the mean has an interval of its own.
+    Heads are averaged image by image, so that their mean has an interval of its own.
     """
     values: dict[str, dict[int, np.ndarray]] = {}
     for layers in seen.found.values():
         for layer, kept in layers.items():
-            for value, heads in kept.items():
-                values.setdefault(value, {})[layer] = heads
-    arrays = {}
-    for value, layers in values.items():
-        there = {layer: heads[np.isfinite(heads)] for layer, heads in layers.items()}
-        if any(map(len, there.values())):
-            means = {layer: np.float32(heads.mean() if len(heads) else np.nan) for layer, heads in there.items()}
-            arrays[value] = by_block(layers, seen.run.blocks)
-            arrays[f'{value}, mean of heads'] = by_block(means, seen.run.blocks)
-    return arrays
+            for value, numbers in kept.items():
+                if np.isfinite(numbers).any():
+                    values.setdefault(value, {})[layer] = numbers
+    arrays = {value: by_block(layers, seen.run.blocks) for value, layers in values.items()}
+    of_heads = {f'{value}, mean of heads': array for value, array in arrays.items() if array.ndim == 2}
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore', RuntimeWarning)  # blocks without heads have no mean
+        return arrays | {value: np.nanmean(array, axis=1) for value, array in of_heads.items()}
 
 
-def _class_entropy(maps: Tensor, place: Place) -> Tensor:
-    """NaN where there is no class token."""
-    if CLASS_TOKEN not in place.prefix_names:
-        return maps.new_full((len(maps), maps.shape[2]), torch.nan)
-    return attention_entropy(maps, place, queries='cls')
-
-
+ENTROPIES = {
+    'patch queries': attention_entropy,
+    'class token': partial(attention_entropy, queries='cls'),
+    'all queries': partial(attention_entropy, queries='all'),
+    LEFT_OUT: undefined_queries,
+}
+DISTANCES = {'mean distance': mean_attention_distance, LEFT_OUT: undefined_queries}
+BOTH = 'probs', 'maps'
 OF_HEADS = (
-    of_heads(
-        'entropy',
-        'Entropy of the attention of a query, -sum_j a_ij ln a_ij, averaged over queries; at most ln N for N keys',
-        'nats',
-        'Context Broadcasting, Fig. 3a and 5a',
-        {
-            'patch queries': attention_entropy,
-            'class token': _class_entropy,
-            'all queries': partial(attention_entropy, queries='all'),
-            LEFT_OUT: undefined_queries,
-        },
-        refined=False,
-    ),
-    of_heads(
+    of_blocks('entropy', 'nats', 'Context Broadcasting, Fig. 3a and 5a', ENTROPIES, 'probs'),
+    of_blocks(
         'relative_distance',
-        'Attention-weighted city-block distance of other patches, summed over keys and averaged over queries; '
-        'positions run from 0 to 1',
         'image sides',
         'Context Broadcasting, Fig. 5b',
         {'relative distance': relative_distance},
+        *BOTH,
     ),
-    of_heads(
-        'distance',
-        'Attention-weighted Euclidean distance from a patch to the patches it attends to, averaged over queries',
-        'pixels',
-        'BViT, Fig. 6',
-        {'mean distance': mean_attention_distance, LEFT_OUT: undefined_queries},
-    ),
-    of_heads(
-        'non_locality',
-        'Attention-weighted Euclidean distance in tokens, averaged over queries',
-        'tokens',
-        'ReViT, Fig. 7',
-        {'non-locality': non_locality},
-    ),
+    of_blocks('distance', 'pixels', 'BViT, Fig. 6', DISTANCES, *BOTH),
+    of_blocks('non_locality', 'tokens', 'ReViT, Fig. 7', {'non-locality': non_locality}, *BOTH),
 )
 
 
-# --- rollout ---
+# --- whole maps ---
+
+
+def map_of_patches(run: Run, kind: str, tensor: Tensor, place: Place) -> Tensor | None:
+    """Of patches to patches, mean over heads; None of too many pairs, and after the plug where none changes maps."""
+    return patch_maps(tensor, place, MOST_PAIRS) if kind == 'probs' or run.changes_maps else None
+
+
+@measure(
+    'cosine',
+    'DeepViT, Sec. 3 (Zhou et al. 2021)',
+    'probs',
+    'maps',
+    reduce=map_of_patches,
+    axes=('layer', 'other layer'),
+)
+def map_similarity(seen: Seen) -> Arrays:
+    """Cosine similarity of the attention maps of two blocks on one grid, each the mean over its heads."""
+    arrays, blocks = {}, seen.run.blocks
+    for kind, layers in seen.found.items():
+        there = {layer: maps for layer, maps in sorted(layers.items()) if maps is not None}
+        if not there:
+            continue
+        matrix = np.full((blocks, blocks), np.nan, np.float32)
+        for a, b in combinations(there, 2):
+            if seen.place(a).grids == seen.place(b).grids:
+                matrix[a, b] = matrix[b, a] = F.cosine_similarity(there[a].flatten(), there[b].flatten(), dim=0)
+        for layer in there:
+            matrix[layer, layer] = 1
+        after = ' after the plug' if kind == 'maps' else ''
+        arrays[f'between blocks{after}'] = matrix
+        arrays[f'to the next block{after}'] = np.append(matrix.diagonal(1), np.float32(np.nan))
+    return arrays
 
 
 def mean_map(run: Run, kind: str, tensor: Tensor, place: Place) -> Tensor:
@@ -299,15 +263,10 @@ def rollout_heat(seen: Seen) -> Tensor:
     return place.pixels.to_image(row_N[prefix:].unflatten(0, place.layout.hw), seen.size)
 
 
-@measure(
-    'probability',
-    'BViT, Fig. 7; Abnar and Zuidema 2020, Eq. 1',
-    'probs',
-    reduce=mean_map,
-    estimate=nothing,
-    most=FEW,
-    draw='heat',
-)
+PICTURE = dict(estimate=nothing, most=FEW, draw='heat')
+
+
+@measure('probability', 'BViT, Fig. 7; Abnar and Zuidema 2020, Eq. 1', 'probs', reduce=mean_map, **PICTURE)
 def rollout(seen: Seen) -> Arrays:
     """Product over all blocks of the maps, averaged over heads, half identity and normalised by row: attention of the
     class token to the patches, or of all tokens where there is none."""
@@ -317,4 +276,4 @@ def rollout(seen: Seen) -> Arrays:
         return {'picture': seen.picture, 'target': np.array(str(error))}
 
 
-ATTENTION = (*OF_HEADS, rollout)
+ATTENTION = (*OF_HEADS, rollout, map_similarity)

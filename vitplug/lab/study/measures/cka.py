@@ -12,7 +12,9 @@ Two estimates of the same quantity:
 Shape suffixes: L layers, M images.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 
 import numpy as np
 import torch
@@ -65,28 +67,27 @@ def unbiased(grams_LMM: Tensor) -> np.ndarray:
 
 
 def cka(hsic: np.ndarray) -> np.ndarray:
-    """CKA from HSIC of every two layers, ``(..., L, L)``; NaN for features without variance."""
-    own = np.diagonal(hsic, axis1=-2, axis2=-1)
+    """CKA from HSIC of every two layers, ``(L, L)``; NaN for features without variance."""
+    own = np.diagonal(hsic)
     with np.errstate(invalid='ignore', divide='ignore'):
-        return hsic / np.sqrt(own[..., :, None] * own[..., None, :])
+        return hsic / np.sqrt(np.outer(own, own))
 
 
-def of_sums(groups: Sequence[Tensor]) -> np.ndarray:
+def of_sums(groups: Iterable[Tensor]) -> np.ndarray:
     """Unbiased CKA of all groups together."""
-    return cka(np.sum([unbiased(grams_LMM) for grams_LMM in groups], axis=0))
+    return cka(sum(map(unbiased, groups)))
 
 
-def of_batches(groups: Sequence[Tensor]) -> np.ndarray:
+def of_batches(groups: Iterable[Tensor]) -> np.ndarray:
     """The mean of the biased CKA of groups."""
     return np.mean([cka(biased(grams_LMM)) for grams_LMM in groups], axis=0)
 
 
-def of_images(units: Sequence[Arrays], images: Iterable[tuple[int, int]]) -> list[Tensor]:
-    """Gram matrices of some images, given as numbers of their group and in it."""
-    kept: dict[int, list[int]] = {}
-    for number, image in images:
-        kept.setdefault(number, []).append(image)
-    return [torch.from_numpy(units[number]['grams'])[:, some][:, :, some] for number, some in kept.items()]
+def of_images(units: Sequence[Arrays], images: Sequence[tuple[int, int]]) -> Iterator[Tensor]:
+    """Gram matrices of some images, given in order as numbers of their group and in it."""
+    for number, some in groupby(images, key=itemgetter(0)):
+        chosen = [image for _, image in some]
+        yield torch.from_numpy(units[number]['grams'])[:, chosen][:, :, chosen]
 
 
 # --- the measures ---
@@ -97,7 +98,7 @@ def _features(run: Run, kind: str, tensor: Tensor, place: Place) -> Tensor:
 
 
 def _in_order(seen: Seen) -> list[Tensor]:
-    return [seen.found['block'][layer] for layer in sorted(seen.found['block'])]
+    return [tokens for _, tokens in sorted(seen.found['block'].items())]
 
 
 def _joined(images: Sequence[Sequence[Tensor]]) -> Arrays:
@@ -117,8 +118,8 @@ def drawn_batches(batch: int, batches: int) -> Callable[[int], list[list[int]]]:
     def groups(count: int) -> list[list[int]]:
         if count < batch * batches:
             raise ValueError(f'it needs {batch * batches} images of one size, there are {count}; --num sets how many')
-        drawn = np.random.default_rng(0).permutation(np.arange(count))[: batch * batches]
-        return [sorted(part.tolist()) for part in drawn.reshape(batches, batch)]
+        drawn = np.random.default_rng(0).permutation(count)[: batch * batches]
+        return np.sort(drawn.reshape(batches, batch)).tolist()
 
     return groups
 
@@ -131,6 +132,7 @@ def _speed(matrix: np.ndarray) -> Arrays:
     return {'evolving speed': matrix[:, -1] / matrix[0, -1]}
 
 
+#: By the end of the name: groups of images, CKA of their Gram matrices, words and source.
 ESTIMATORS = {
     '': (even_groups, of_sums, f'unbiased HSIC summed over groups of up to {GROUP} images', 'Nguyen 2021'),
     '-paper-refiner': (drawn_batches(32, 10), of_batches, 'biased HSIC, mean of 10 batches of 32', 'Refiner A.4'),
@@ -138,40 +140,47 @@ ESTIMATORS = {
 }
 
 
-def of_cka(name: str, estimator: str, what: str, unit: str, figure: str, values: Callable, axes: tuple) -> Measure:
-    """A measure of the CKA of all blocks' outputs, flattened over tokens."""
+def of_cka(values: Callable[[np.ndarray], Arrays], estimator: str, name: str, what: str, **more) -> Measure:
+    """A measure of the CKA of all blocks' outputs, flattened over tokens; ``values`` takes the matrix of all blocks."""
     groups, matrix, words, source = ESTIMATORS[estimator]
 
     def estimate(run: Run, units: Sequence[Arrays]) -> dict[str, Estimate]:
         images = [(number, image) for number, unit in enumerate(units) for image in range(unit['grams'].shape[-1])]
-        left_out = [values(matrix(of_images(units, some))) for some in without_groups(images)]
-        return jackknife(values(matrix(of_images(units, images))), left_out, len(images))
+        whole, *left_out = (values(matrix(of_images(units, some))) for some in (images, *without_groups(images)))
+        return jackknife(whole, left_out, len(images))
 
     return Measure(
-        f'{name}{estimator}',
-        f'{what}, by {words}; images of the most frequent size',
-        unit,
-        f'{figure}; {source}',
-        _in_order,
-        ('block',),
-        _features,
-        estimate,
-        axes,
+        name=f'{name}{estimator}',
+        definition=f'{what}, by {words}; images of the most frequent size',
+        source=f'{more.pop("source")}; {source}',
+        observe=_in_order,
+        wants=('block',),
+        reduce=_features,
+        estimate=estimate,
         one_size=True,
         groups=groups,
         join=_joined,
         slow=bool(estimator),
-        draw='matrices' if len(axes) > 1 else 'over_depth',
+        **more,
     )
 
 
-MATRIX = 'Linear CKA between the outputs of blocks'
-SPEED = "CKA between a block's output and the last block's, divided by that between the first block's and the last's"
-PAIRS = ('layer', 'other layer')
+MATRIX = dict(
+    name='cka',
+    what='Linear CKA between the outputs of blocks',
+    unit='CKA',
+    source='BViT, Fig. 5',
+    axes=('layer', 'other layer'),
+    draw='matrices',
+)
+SPEED = dict(
+    name='evolving_speed',
+    what="CKA between a block's output and the last block's, divided by that between the first block's and the last's",
+    unit='ratio of CKA',
+    source='Refiner, Fig. 2',
+    axes=('layer',),
+)
 CKA = (
-    *(of_cka('cka', estimator, MATRIX, 'CKA', 'BViT, Fig. 5', _between, PAIRS) for estimator in ESTIMATORS),
-    *(
-        of_cka('evolving_speed', estimator, SPEED, 'ratio of CKA', 'Refiner, Fig. 2', _speed, ('layer',))
-        for estimator in ('', '-paper-refiner')
-    ),
+    *(of_cka(_between, estimator, **MATRIX) for estimator in ESTIMATORS),
+    *(of_cka(_speed, estimator, **SPEED) for estimator in ('', '-paper-refiner')),
 )

@@ -23,7 +23,6 @@ from vitplug.hosting import PixelGrid, PluggedModel, with_gradient
 from vitplug.statistics.images import Arrays
 
 from ..measure import FEW, Run, Seen, measure, nothing
-from .fields import frozen
 
 if TYPE_CHECKING:
     from vitplug.tasks.targets import Target
@@ -40,8 +39,6 @@ class GradCam:
 
     Attributes:
         heat: ``(B, h, w)`` on the block's grid, from 0 on, not normalised.
-        layer: Index of the block through all stages.
-        at: Which of its tokens, see :data:`AT`.
         targets: The score of each image in words, such as ``'logit of class 3'``.
         scores: Its value ``(B,)``.
         pixels: Where the tokens lie in the image.
@@ -49,17 +46,10 @@ class GradCam:
     """
 
     heat: Tensor
-    layer: int
-    at: str
     targets: tuple[str, ...]
     scores: Tensor
     pixels: PixelGrid
     image_size: tuple[int, int]
-
-    @property
-    def name(self) -> str:
-        """The target layer in words: ``'block 11, output of the attention branch'``."""
-        return f'block {self.layer}, {AT[self.at]}'
 
     def on_image(self) -> Tensor:
         """The map over the image, ``(B, height, width)``, bilinear between the middles of the tokens."""
@@ -91,7 +81,7 @@ def grad_cams(
         reads no other token after the last attention.
 
     Raises:
-        ValueError: If the model is not in evaluation mode or has another backbone, or there is no such block, branch or
+        ValueError: If the model is in training mode or has another backbone, or there is no such block, branch or
             score, or the score has no gradients.
     """
     backbone = getattr(model, 'backbone', None)
@@ -99,34 +89,28 @@ def grad_cams(
         backbone = host_of(model)
     if model.training:
         raise ValueError(f'{type(model).__name__} is in training mode, where predictions are random: call eval() first')
-    if at not in AT:
-        raise ValueError(f'at={at!r}: expected one of {list(AT)}')
     if target is None:
         from vitplug.tasks import task_of  # mmengine, which models of other libraries do without
 
         target = task_of(model).target()
     recorder = backbone.recorder((at,), layers)
-    with torch.inference_mode(False), torch.enable_grad(), frozen(model), backbone.recording(recorder):
+    with torch.inference_mode(False), torch.enable_grad(), backbone.recording(recorder):
         scores = target(model, with_gradient(images))
-        tokens = recorder.collect().get(at, {})
-        if not tokens:
-            raise ValueError(f'at={at!r}: blocks {layers} of {type(backbone).__name__} have no {AT[at]}')
+        found = recorder.collect().get(at, {})
+        if not found:
+            raise ValueError(f'blocks {layers} of {type(backbone).__name__} have no {AT[at]}')
         try:
-            grads = torch.autograd.grad(scores.values.sum(), list(tokens.values()), allow_unused=True)
-        except (RuntimeError, NotImplementedError) as error:  # no graph, or a function without backward
-            raise ValueError(
-                f'{scores.names[0]}: the model gives it without gradients, as soft suppression of boxes does'
-            ) from error
+            grads = torch.autograd.grad(scores.values.sum(), list(found.values()), allow_unused=True)
+        except RuntimeError as error:  # such as soft suppression of boxes
+            raise ValueError(f'{scores.names[0]}: the model gives it without gradients') from error
     size, maps = tuple(images.shape[-2:]), {}
-    for (layer, tokens_BND), grad_BND in zip(tokens.items(), grads, strict=True):
+    for (layer, tokens_BND), grad_BND in zip(found.items(), grads, strict=True):
         layout, pixels = backbone.place_block(layer, size)
         if grad_BND is not None and grad_BND[:, layout.num_prefix :].any():
-            tokens, grad = (t.detach()[:, layout.num_prefix :] for t in (tokens_BND, grad_BND))
-            wide = at_least_float32(tokens.dtype)
-            heat_BN = torch.einsum('bnd,bd->bn', tokens.to(wide), grad.to(wide).mean(1)).relu()
-            maps[layer] = GradCam(
-                heat_BN.unflatten(1, pixels.hw), layer, at, scores.names, scores.values.detach(), pixels, size
-            )
+            wide = at_least_float32(tokens_BND.dtype)
+            tokens, grad = (t.detach()[:, layout.num_prefix :].to(wide) for t in (tokens_BND, grad_BND))
+            heat_Bhw = torch.einsum('bnd,bd->bn', tokens, grad.mean(1)).relu().unflatten(1, pixels.hw)
+            maps[layer] = GradCam(heat_Bhw, scores.names, scores.values.detach(), pixels, size)
     return maps
 
 
@@ -136,26 +120,19 @@ def no_target(run: Run) -> str:
 
 
 @measure(
-    'score',
-    'ReViT, Fig. 1 and 8; Selvaraju et al. 2017',
-    estimate=nothing,
-    most=FEW,
-    why_not=no_target,
-    draw='heat',
+    'score', 'ReViT, Fig. 1 and 8; Selvaraju et al. 2017', estimate=nothing, most=FEW, why_not=no_target, draw='heat'
 )
 def grad_cam(seen: Seen) -> Arrays:
     """ReLU of the tokens at the output of the attention branch, weighed by the mean gradient of a score: the logit of
     the predicted class, the logits of the most frequent class's pixels, or the score of the first box; of the last two
     blocks that it depends on."""
-    heats, target = {}, ''
     try:
         maps = grad_cams(seen.run.model, seen.inputs)
-        for layer in sorted(maps)[-BLOCKS:]:
-            target = maps[layer].targets[0]
-            heats[f'block {layer}'] = maps[layer].on_image()[0].float().cpu().numpy()
     except ValueError as error:  # no box in the image, say: the picture says so
-        target = str(error)
-    return dict(picture=seen.picture, target=np.array(target), **heats)
+        return dict(picture=seen.picture, target=np.array(str(error)))
+    last = sorted(maps)[-BLOCKS:]
+    heats = {f'block {layer}': maps[layer].on_image()[0].float().cpu().numpy() for layer in last}
+    return dict(picture=seen.picture, target=np.array(maps[last[0]].targets[0] if last else ''), **heats)
 
 
 GRAD_CAM = (grad_cam,)

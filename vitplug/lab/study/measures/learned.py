@@ -1,17 +1,18 @@
 """Measures of the model alone: what its plugs have learned (alpha, A, sigma, Lambda), and its position biases."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 
 import numpy as np
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from vitplug.attention import Site
 from vitplug.hosting import PluggedModel
 from vitplug.statistics.images import Arrays
 
 from ..gaussian_fit import PARAMETERS, fit_gaussian
-from ..measure import SHOWN, Run, Seen, by_block, measure, of_model
+from ..measure import SHOWN, Run, Seen, by_block, measure, nothing, of_model
 from ..places import Place
 from .fields import FITTED, centre_token
 
@@ -25,22 +26,21 @@ def learned_statistics(backbone: PluggedModel) -> Statistics:
 
     Returns:
         ``{'gab.sigma': {block index: {'mean': ...}}}`` with ``'mean'``; ``'min'`` and ``'max'`` of several
-        numbers; ``'quantile_ratio'`` of a Lambda. ``gab.sigma`` also has ``'pixels'``, the mean in pixels: of
-        the rows and of the columns if they differ, ``'pixels_y'`` and ``'pixels_x'``.
+        numbers; ``'quantile_ratio'`` of a Lambda. ``gab.sigma`` also has ``'pixels'``, the mean in pixels, if
+        tokens of all its blocks are squares of one size.
     """
     statistics: dict[str, dict[int | None, dict[str, float]]] = {}
     for name, of_blocks in backbone.learned_values().items():
         symbol = name.split('.')[1]  # 'Lambda' of 'cb.Lambda.mlp_end'
         for block, value in of_blocks.items():
             value = value.detach().double()
-            found = dict(mean=value.mean().item())
+            found = statistics.setdefault(name, {})[block] = dict(mean=value.mean().item())
             if value.numel() > 1:
                 found |= dict(min=value.min().item(), max=value.max().item())
-            if symbol == 'sigma':
-                found |= _in_pixels(found['mean'], backbone, block)
+            if symbol == 'sigma' and len(strides := _strides(backbone, block)) == 1:
+                found['pixels'] = found['mean'] * strides.pop()
             if symbol == 'Lambda':
                 found['quantile_ratio'] = quantile_ratio(value)
-            statistics.setdefault(name, {})[block] = found
     return statistics
 
 
@@ -54,38 +54,28 @@ def quantile_ratio(scale: Tensor) -> float:
     return low / high if high > 0 else float('nan')
 
 
-def _in_pixels(sigma: float, backbone: PluggedModel, block: int | None) -> dict[str, float]:
-    """A sigma in pixels at the configured image size, at which GAB's ``coord`` makes no difference.
+def _strides(backbone: PluggedModel, block: int | None) -> set[float]:
+    """Pixels from one token to the next, of queries or keys, whichever are closer; of a block, or of all that share.
 
-    A Gaussian that all blocks share is in tokens of the grid of each; it has pixels if these are the same.
+    At the configured image size, at which GAB's ``coord`` makes no difference.
     """
-    blocks = range(len(backbone.plugged_blocks())) if block is None else [block]
-    strides = {_finer_stride(backbone, index) for index in blocks}
-    if len(strides) > 1:
-        return {}
-    along_y, along_x = (sigma * stride for stride in strides.pop())
-    return dict(pixels=along_y) if along_y == along_x else dict(pixels_y=along_y, pixels_x=along_x)
-
-
-def _finer_stride(backbone: PluggedModel, block: int) -> tuple[float, float]:
-    """Pixels from one token to the next of a block's queries or keys, whichever are closer together."""
     size = tuple(tokens * step for tokens, step in zip(backbone.patch_resolution, backbone.image_stride, strict=True))
-    queries, keys = (grid_of(block, size)[1].stride for grid_of in (backbone.place_block, backbone.place_keys))
-    return tuple(min(pair) for pair in zip(queries, keys, strict=True))
+    strides = set()
+    for index in range(len(backbone.plugged_blocks())) if block is None else [block]:
+        grids = backbone.place_block(index, size)[1], backbone.place_keys(index, size)[1]
+        strides |= set(np.min([grid.stride for grid in grids], axis=0).tolist())
+    return strides
 
 
 def _no_values(run: Run) -> str:
     return '' if run.backbone.learned_values() else 'it has no plug with learned values'
 
 
-@measure(
-    'as learned',
-    'ReViT, Fig. 10; Gaussian Attention Bias; Context Broadcasting, Fig. 6',
-    estimate=of_model,
-    axes=('layer',),
-    most=1,
-    why_not=_no_values,
-)
+OF_MODEL = dict(estimate=of_model, axes=('layer',), most=1)
+VALUES = 'ReViT, Fig. 10; Gaussian Attention Bias; Context Broadcasting, Fig. 6'
+
+
+@measure('as learned', VALUES, why_not=_no_values, **OF_MODEL)
 def learned(seen: Seen) -> Arrays:
     """What plugs have learned, as it acts: alpha, A, sigma and Lambda of each block, over heads or channels; values
     that blocks share are given at each; the quantile ratio of a Lambda is its 10 % over its 90 % quantile."""
@@ -102,51 +92,45 @@ def learned(seen: Seen) -> Arrays:
 # --- position biases ---
 
 
-def bias_of(bias: Tensor, site: Site, patch: int) -> Tensor:
-    """The position bias of one query, mean over heads: ``(h, w)`` on the keys' grid.
+def biases_of(bias: Tensor, site: Site, patches: Sequence[int]) -> Tensor | None:
+    """The position bias of some queries, mean over heads: ``(len(patches), h, w)`` on the keys' grid.
 
     Args:
         bias: Intermediate ``'bias'`` of a block, ``(H or 1, Nq, Nk)`` or ``(B, W, H, Nq, Nk)``: the host's table and
             all plugs in the bias socket.
         site: Intermediate ``'site'`` of the block.
-        patch: Index of the query among the patches of its window, in reading order.
+        patches: Indices of the queries among the patches of their window, in reading order.
 
-    Raises:
-        ValueError: If there are several images or windows with a bias of their own.
+    Returns:
+        None where images or windows have biases of their own, which no one map shows.
     """
-    if has_own_biases(bias):
-        raise ValueError(f'bias of shape {tuple(bias.shape)}: expected that of one image and one window')
-    bias_HNN = bias[0, 0] if bias.ndim == 5 else bias
+    if bias.ndim == 5 and bias.shape[0] * bias.shape[1] > 1:
+        return None
     queries, keys = site.pairs.queries, site.pairs.keys
-    return bias_HNN.detach().double().mean(0)[queries.num_prefix + patch, keys.num_prefix :].unflatten(0, keys.hw)
+    mean_NN = bias.reshape(-1, *bias.shape[-2:]).detach().double().mean(0)
+    return mean_NN[torch.tensor(patches) + queries.num_prefix, keys.num_prefix :].unflatten(1, keys.hw)
 
 
-def has_own_biases(bias: Tensor) -> bool:
-    """True if images or windows have biases of their own, which no one map shows."""
-    return bias.ndim == 5 and bias.shape[0] * bias.shape[1] > 1
-
-
-def centre_bias(bias: Tensor, site: Site) -> Tensor:
+def centre_bias(bias: Tensor, site: Site) -> Tensor | None:
     """That of the central query, as the paper fits it: its minimum is subtracted."""
     queries = site.pairs.queries
     row, column = centre_token(queries.hw)
-    of_keys = bias_of(bias, site, row * queries.width + column)
-    return of_keys - of_keys.min()
+    of_keys = biases_of(bias, site, [row * queries.width + column])
+    return None if of_keys is None else of_keys[0] - of_keys.min()
 
 
-def _bias(run: Run, kind: str, tensor: Tensor, place: Place) -> np.ndarray | None:
-    return None if has_own_biases(tensor) else centre_bias(tensor, place.site).cpu().numpy()
+def _of_centre(run: Run, kind: str, tensor: Tensor, place: Place) -> np.ndarray | None:
+    bias = centre_bias(tensor, place.site)
+    return None if bias is None else bias.cpu().numpy()
 
 
 @measure(
     'tokens; R²: share',
     'Gaussian Attention Bias, Fig. 6 and Table 1',
     'bias',
-    reduce=_bias,
-    estimate=of_model,
-    axes=('layer',),
-    most=1,
+    reduce=_of_centre,
     draw='biases',
+    **OF_MODEL,
 )
 def position_bias(seen: Seen) -> Arrays:
     """Gaussian fitted to the position bias of the central query, host and plugs together, mean over heads, minimum
@@ -161,4 +145,50 @@ def position_bias(seen: Seen) -> Arrays:
     return values | {f'{SHOWN}block {layer:02}': bias.astype(np.float32) for layer, bias in maps.items()}
 
 
-LEARNED = (position_bias, learned)
+def _shown_patches(site: Site) -> tuple[int, ...]:
+    """The patches of one window, or of the image, that the paper shows: 0, 1, 2 and the last."""
+    return 0, 1, 2, prod(site.pairs.queries.hw) - 1
+
+
+def _of_shown(run: Run, kind: str, tensor: Tensor, place: Place) -> np.ndarray | None:
+    biases = biases_of(tensor, place.site, _shown_patches(place.site))
+    return None if biases is None else biases.float().cpu().numpy()
+
+
+def untrained(run: Run) -> nn.Module:
+    """The backbone of a run with new weights, drawn with seed 0."""
+    from mmengine.registry import MODELS
+
+    from vitplug.checkpoints.pretrained import loads_checkpoint
+
+    settings = dict(run.cfg.model.backbone)
+    if loads_checkpoint(settings.get('init_cfg')):
+        del settings['init_cfg']
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        backbone = MODELS.build(settings)
+        backbone.init_weights()
+    return backbone.to(run.device).eval()
+
+
+FIGURE = dict(estimate=nothing, slow=True, most=1, draw='rows_of_maps')
+
+
+@measure('logit', 'Gaussian Attention Bias, Fig. 5, and its supplement', 'bias', reduce=_of_shown, **FIGURE)
+def bias_rows(seen: Seen) -> Arrays:
+    """Position bias of the first, second, third and last patch to all patches, host and plugs together, mean over
+    heads, of the first block with one; untrained: new weights of the same config."""
+    layers = sorted(layer for layer, bias in seen.found.get('bias', {}).items() if bias is not None)
+    if not layers:
+        return {}
+    first, run, place = layers[0], seen.run, seen.place(layers[0])
+    _, fresh = untrained(run).forward_intermediates(seen.inputs, ('bias',), layers=[first])
+    both = dict(trained=seen.found['bias'][first], untrained=_of_shown(run, 'bias', fresh['bias'][first], place))
+    return {
+        f'{state}, block {first}|patch {patch}': bias
+        for state, biases in both.items()
+        for patch, bias in zip(_shown_patches(place.site), biases, strict=True)
+    }
+
+
+LEARNED = (position_bias, learned, bias_rows)

@@ -3,6 +3,8 @@
 The bank is of training images, through the test pipeline. Shape suffixes: N samples, T patches, D width, C classes.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -11,43 +13,40 @@ from torch import Tensor
 from vitplug.statistics.images import Arrays
 
 from ..measure import Measure, Run, Seen, measure, together
-from .fields import feature_map, map_of
-from .scores import areas_of, mean_iou, void_label
+from .fields import last_map
+from .scores import areas_of, mean_iou, of, void_label
 
 # DINO's: neighbours, and the temperature of their weights.
-NEIGHBOURS_OF_VOTE, TEMPERATURE = 20, 0.07
+VOTERS, TEMPERATURE = 20, 0.07
 # Patches of an image that the bank of dense features takes, drawn by the image.
 PATCHES = 64
 # Inverse strengths of the penalty of the linear head, chosen by cross-validation.
 STRENGTHS, FOLDS = np.logspace(-4, 2, 7), 5
-QUERIES = 1024
 
 
-# --- features ---
+# --- features and targets ---
 
 
 @torch.no_grad()
+def _features(seen: Seen) -> Tensor:
+    """The last map, ``(D, h, w)``."""
+    return last_map(seen.run.model, seen.inputs)[0].float().cpu()
+
+
 def _image(seen: Seen) -> Arrays:
-    """The mean of the patch tokens, and the class."""
-    feature_D = map_of(feature_map(seen.run), seen.inputs)[0].flatten(1).mean(1)
-    label = seen.batch['data_samples'][0].gt_label
-    if label.numel() != 1:
-        raise ValueError(f'image {seen.index} has {label.numel()} classes: one for each image is expected')
-    return {'features': feature_D.float().cpu().numpy(), 'label': np.array(int(label))}
+    """The mean of the patch tokens, and the class as one of zeros and ones."""
+    target_1C = F.one_hot(seen.batch['data_samples'][0].gt_label, len(seen.run.dataset.metainfo['classes'])).float()
+    return {'features': _features(seen).flatten(1).mean(1)[None].numpy(), 'targets': target_1C.numpy()}
 
 
-@torch.no_grad()
 def _patches(seen: Seen) -> Arrays:
     """Some patch features ``(t, D)``, and the shares of the classes in each of them ``(t, C)``."""
-    features_Dhw = map_of(feature_map(seen.run), seen.inputs)[0]
-    shares_TC = patch_shares(label_map(seen), seen.size, tuple(features_Dhw.shape[1:]), seen.run)
+    features_Dhw = _features(seen)
+    shares_TC = patch_shares(label_map(seen), tuple(features_Dhw.shape[1:]), seen.run)
     known = np.flatnonzero(shares_TC.sum(1) > 0)  # patches that are all void teach nothing
     if len(known) > PATCHES:
         known = np.sort(np.random.default_rng(seen.index).choice(known, PATCHES, replace=False))
-    return {
-        'features': features_Dhw.flatten(1).T[known].float().cpu().numpy(),
-        'shares': shares_TC[known].astype(np.float32),
-    }
+    return {'features': features_Dhw.flatten(1).T[known].numpy(), 'targets': shares_TC[known]}
 
 
 def label_map(seen: Seen) -> Tensor:
@@ -58,76 +57,54 @@ def label_map(seen: Seen) -> Tensor:
     return F.pad(grown, (0, seen.size[1] - width, 0, seen.size[0] - height), value=void_label(seen.run))
 
 
-def patch_shares(label_HW: Tensor, size: tuple[int, int], grid: tuple[int, int], run: Run) -> np.ndarray:
+def patch_shares(label_HW: Tensor, grid: tuple[int, int], run: Run) -> np.ndarray:
     """The share of each patch's pixels in each class ``(T, C)``, patches in reading order; void is in none."""
-    classes, count = len(run.dataset.metainfo['classes']), grid[0] * grid[1]
-    rows, columns = (torch.arange(side) * cells // side for side, cells in zip(size, grid, strict=True))
-    patch_HW = rows[:, None] * grid[1] + columns
-    known = (label_HW >= 0) & (label_HW < classes) & (label_HW != void_label(run))
-    hits = torch.bincount(patch_HW[known] * classes + label_HW[known], minlength=count * classes)
-    pixels = torch.bincount(patch_HW.flatten(), minlength=count)
-    return (hits.reshape(count, classes) / pixels[:, None]).numpy()
+    classes = torch.arange(len(run.dataset.metainfo['classes']))
+    of_class_CHW = (label_HW == classes[:, None, None]) & (label_HW != void_label(run))
+    return F.adaptive_avg_pool2d(of_class_CHW.float(), grid).flatten(1).T.numpy()
 
 
-# --- what votes ---
+# --- classifiers of scikit-learn ---
 
 
-def votes(queries_ND: Tensor, bank_ND: Tensor, targets_NC: Tensor) -> Tensor:
-    """Votes ``(N, C)`` of the nearest neighbours by cosine similarity, weighted by exp(similarity / temperature)."""
-    bank_ND, chunks = F.normalize(bank_ND, dim=-1), []
-    k = min(NEIGHBOURS_OF_VOTE, len(bank_ND))
-    for part_ND in F.normalize(queries_ND, dim=-1).split(QUERIES):
-        similarity_NK, index_NK = (part_ND @ bank_ND.T).topk(k, dim=1)
-        weights_NK = (similarity_NK / TEMPERATURE).softmax(dim=1)
-        chunks.append(torch.einsum('nk,nkc->nc', weights_NK, targets_NC[index_NK]))
-    return torch.cat(chunks)
+def votes(features_ND: np.ndarray, targets_NC: np.ndarray):
+    """Predicts the mean target of the nearest neighbours by cosine, weighted by exp(similarity / temperature)."""
+    from sklearn.neighbors import KNeighborsRegressor
+
+    count = min(VOTERS, len(features_ND))
+    weighted = KNeighborsRegressor(count, weights=lambda distances: np.exp(-distances / TEMPERATURE), metric='cosine')
+    return weighted.fit(features_ND, targets_NC)
 
 
-def _bank(run: Run) -> tuple[Tensor, Tensor]:
-    """Features and targets of the training images."""
-    if 'joined bank' not in run.cache:
-        units, classes = run.cache['bank'], len(run.dataset.metainfo['classes'])
-        if 'label' in units[0]:
-            features = np.stack([unit['features'] for unit in units])
-            targets = F.one_hot(torch.tensor([int(unit['label']) for unit in units]), classes).float()
-        else:
-            features = np.concatenate([unit['features'] for unit in units])
-            targets = torch.from_numpy(np.concatenate([unit['shares'] for unit in units]))
-        run.cache['joined bank'] = torch.from_numpy(features), targets
-    return run.cache['joined bank']
-
-
-def _fitted(features_ND: Tensor, targets_NC: Tensor):
-    """scikit-learn's logistic regression on standardised features, its penalty chosen by cross-validation."""
+def head(features_ND: np.ndarray, targets_NC: np.ndarray):
+    """Logistic regression on standardised features, its penalty chosen by cross-validation."""
     from sklearn.linear_model import LogisticRegressionCV
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    labels = targets_NC.argmax(1).numpy()
-    folds = int(min(FOLDS, np.bincount(labels)[np.unique(labels)].min()))
-    if folds < 2 or len(np.unique(labels)) < 2:
-        raise ValueError('linear: every class of the training images needs two of them or more: raise --bank')
-    head = LogisticRegressionCV(Cs=STRENGTHS, cv=folds, max_iter=1000)
-    return make_pipeline(StandardScaler(), head).fit(features_ND.numpy(), labels)
+    labels = targets_NC.argmax(1)
+    folds = min(FOLDS, np.unique(labels, return_counts=True)[1].min())  # scikit-learn refuses one
+    chosen = LogisticRegressionCV(Cs=STRENGTHS, cv=folds, max_iter=1000)
+    return make_pipeline(StandardScaler(), chosen).fit(features_ND, labels)
 
 
-def _of(library: str):
-    def why_not(run: Run) -> str:
-        if run.library != library:
-            return f'it is of {library}, and the model of {run.library}'
-        return '' if run.cfg.get('train_dataloader') else 'its config has no train_dataloader to learn from'
-
-    return why_not
+def _learned(run: Run, learn: Callable) -> Callable[[np.ndarray], np.ndarray]:
+    """What predicts from features, learned once from those of the training images."""
+    if learn not in run.cache:
+        run.cache[learn] = learn(
+            *(np.concatenate([unit[name] for unit in run.cache['bank']]) for name in ('features', 'targets'))
+        )
+    return run.cache[learn].predict
 
 
 OF_IMAGES, OF_PATCHES = (
-    dict(bank=Measure(f'bank of {what}', 'Features of training images', '', '', observe), why_not=_of(of), slow=True)
-    for what, observe, of in (('images', _image, 'mmpretrain'), ('patches', _patches, 'mmseg'))
+    dict(bank=Measure(f'bank of {what}', 'Features of training images', '', '', observe), why_not=of(task), slow=True)
+    for what, observe, task in (('images', _image, 'mmpretrain'), ('patches', _patches, 'mmseg'))
 )
 
 
 def _right(found: int, one: Arrays) -> Arrays:
-    return {'top-1': np.array(100.0 * (found == int(one['label'])))}
+    return {'top-1': np.array(100.0 * (found == one['targets'].argmax()))}
 
 
 @measure('points', 'DINO (Caron et al. 2021)', **OF_IMAGES)
@@ -135,25 +112,22 @@ def knn(seen: Seen) -> Arrays:
     """Top-1 of the votes of 20 neighbours by cosine, weighted by exp(similarity / 0.07), of the mean patch tokens of
     training images."""
     one = _image(seen)
-    return _right(int(votes(torch.from_numpy(one['features'])[None], *_bank(seen.run)).argmax()), one)
+    return _right(_learned(seen.run, votes)(one['features']).argmax(), one)
 
 
 @measure('points', 'scikit-learn; its penalty by cross-validation over training images', **OF_IMAGES)
 def linear(seen: Seen) -> Arrays:
     """Top-1 of a logistic regression on the standardised mean patch tokens of training images."""
     one = _image(seen)
-    if 'head' not in seen.run.cache:
-        seen.run.cache['head'] = _fitted(*_bank(seen.run))
-    return _right(int(seen.run.cache['head'].predict(one['features'][None])[0]), one)
+    return _right(_learned(seen.run, head)(one['features'])[0], one)
 
 
 @measure('points', 'Hummingbird (Balazevic et al. 2023); DINO for the votes', estimate=together(mean_iou), **OF_PATCHES)
-@torch.no_grad()
 def dense_knn(seen: Seen) -> Arrays:
     """mIoU of the votes of 20 neighbours by cosine, weighted by exp(similarity / 0.07), of up to 64 patches of each
     training image."""
-    features_Dhw = map_of(feature_map(seen.run), seen.inputs)[0]
-    scores_TC = votes(features_Dhw.flatten(1).T.float().cpu(), *_bank(seen.run))
+    features_Dhw = _features(seen)
+    scores_TC = torch.from_numpy(_learned(seen.run, votes)(features_Dhw.flatten(1).T.numpy()))
     maps = scores_TC.T.unflatten(1, tuple(features_Dhw.shape[1:]))[None]
     # Enlarged to the label map, as mmseg does with the logits of a head.
     height, width = seen.batch['inputs'][0].shape[-2:]

@@ -4,12 +4,11 @@ Maps and masks are ``(H, W)`` in pixels of the model's input. Against a mask, va
 """
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
 import torch
 from mmengine.structures import BaseDataElement
-from torch import Tensor
 
 from vitplug.statistics.images import Arrays
 from vitplug.tasks.targets import ClassLogit, PixelClass
@@ -56,51 +55,43 @@ def pixel_flipping(
     Returns:
         ``(steps + 1,)``, the first of the image as it is. A good map makes the score fall early: its mean is low.
     """
-    order = np.argsort(-heat_HW.ravel(), kind='stable')
+    rank_HW = np.argsort(np.argsort(-heat_HW.ravel(), kind='stable')).reshape(heat_HW.shape)
     colour = image_CHW.mean((1, 2), keepdims=True).astype(image_CHW.dtype)
-    scores = [score(image_CHW)]
-    for out in np.linspace(0, len(order), steps + 1).round().astype(int)[1:]:
-        is_out = np.zeros(len(order), bool)
-        is_out[order[:out]] = True
-        scores.append(score(np.where(is_out.reshape(heat_HW.shape), colour, image_CHW)))
-    return np.array(scores, float)
+    counts = np.linspace(0, rank_HW.size, steps + 1).round()
+    return np.array([score(np.where(rank_HW < count, colour, image_CHW)) for count in counts], float)
 
 
 def _no_scores(run: Run) -> str:
     return 'it is for classifiers and segmentors' if run.library == 'mmdet' else no_target(run)
 
 
-@measure(
-    'share',
-    'Zhang et al. 2018; Arras et al. 2022; Samek et al. 2017',
-    'probs',
-    reduce=mean_map,
-    why_not=_no_scores,
-    slow=True,
-)
+SOURCE = 'Zhang et al. 2018; Arras et al. 2022; Samek et al. 2017'
+
+
+@measure('share', SOURCE, 'probs', reduce=mean_map, why_not=_no_scores, slow=True)
 def map_scores(seen: Seen) -> Arrays:
     """Grad-CAM, rollout and random values for the predicted class; of a segmentation, for the class with the second
     most pixels of the label map, the first being the background. Against its mask there: whether the highest point
     lies in it, its share of the sum, and of as many highest pixels as it has. Pixel flipping: the score left, mean over
     10 steps; low is good. An image without such a class is left out."""
-    [sample] = seen.run.predict(seen.batch, [seen.index])
-    if seen.run.library == 'mmpretrain':
+    run, pixels, arrays = seen.run, seen.batch['inputs'][0], {}
+    [sample] = run.predict(seen.batch, [seen.index])
+    if run.library == 'mmpretrain':
         found = of_class(sample)
     else:
-        found = of_pixels(sample, label_map(seen).numpy(), void_label(seen.run))
+        found = of_pixels(sample, label_map(seen).numpy(), void_label(run))
     if found is None:
         return {}
     target, mask, score_of = found
     heats = {'random': np.random.default_rng(0).random(seen.size)}
-    if cams := grad_cams(seen.run.model, seen.inputs, target):
+    with contextlib.suppress(ValueError):  # a network without attention, or one that reads no patch
+        cams = grad_cams(run.model, seen.inputs, target)
         heats['Grad-CAM'] = cams[max(cams)].on_image()[0].float().cpu().numpy()
     with contextlib.suppress(ValueError):  # blocks without maps, or on several grids
         heats['rollout'] = rollout_heat(seen).float().cpu().numpy()
-    pixels, arrays = seen.batch['inputs'][0], {}
 
     def score(image_CHW: np.ndarray) -> float:
-        batch: Mapping = dict(seen.batch, inputs=[torch.from_numpy(image_CHW).to(pixels)])
-        return score_of(seen.run.predict(batch, [seen.index])[0])
+        return score_of(run.predict(dict(seen.batch, inputs=[torch.from_numpy(image_CHW).to(pixels)]), [seen.index])[0])
 
     for name, heat in heats.items():
         scores = {} if mask is None else against_mask(heat, mask)
@@ -127,17 +118,12 @@ def of_pixels(sample: BaseDataElement, labels_HW: np.ndarray, void: int) -> Stud
         return None
 
     def probability(after: BaseDataElement) -> float:
-        return float(probabilities(after.seg_logits.data)[label][region].mean())
+        logits_CHW = after.seg_logits.data.double()
+        if len(logits_CHW) == 1:  # one output for two classes is the logit of the second
+            logits_CHW = torch.cat((torch.zeros_like(logits_CHW), logits_CHW))
+        return float(logits_CHW.softmax(0)[label][region].mean())
 
     return PixelClass(label), labels_HW == label, probability
-
-
-def probabilities(logits_CHW: Tensor) -> Tensor:
-    """Of the classes of each pixel; one output for two classes is that of the second."""
-    if len(logits_CHW) > 1:
-        return logits_CHW.double().softmax(0)
-    second = logits_CHW.double().sigmoid()
-    return torch.cat((1 - second, second))
 
 
 RELEVANCE = (map_scores,)

@@ -4,11 +4,12 @@ import contextlib
 import io
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from mmengine.registry import METRICS
 from torch import Tensor
 
@@ -22,7 +23,9 @@ from ..runs import Run
 SCORES_OF = dict(mmpretrain='accuracy', mmseg='miou', mmdet='ap')
 
 
-def _of(library: str):
+def of(library: str) -> Callable[[Run], str]:
+    """Why a score does not apply to a run."""
+
     def why_not(run: Run) -> str:
         if isinstance(run.source, Path):
             return f'{run.source} is a folder of images without labels: name a split'
@@ -31,26 +34,22 @@ def _of(library: str):
     return why_not
 
 
-@measure('points', 'all five papers', predicts=True, why_not=_of('mmpretrain'))
+@measure('points', 'all five papers', predicts=True, why_not=of('mmpretrain'))
 def accuracy(seen: Seen) -> Arrays:
     """Share of the images whose class is the best one, or among the best five."""
     return {f'top-{k}': np.array(100 * seen.run.truth.right(seen.sample, k)) for k in (1, 5)}
 
 
-def _metric_settings(run: Run, kind: str) -> dict:
-    """The settings of a metric of the config's test.
-
-    Raises:
-        ValueError: If there is none of the kind.
-    """
-    metrics = as_list(run.cfg.get('test_evaluator'))
-    for settings in metrics:
-        if str(settings.get('type')).rpartition('.')[2] == kind:
-            return dict(settings)
-    raise ValueError(f'{run.label}: test_evaluator has {[m.get("type") for m in metrics]}: expected a {kind}')
-
-
 # --- mIoU ---
+
+
+def _metric_settings(run: Run, kind: str) -> dict:
+    """The settings of a metric of the config's test."""
+    metrics = as_list(run.cfg.get('test_evaluator'))
+    found = [dict(settings) for settings in metrics if str(settings.get('type')).rpartition('.')[2] == kind]
+    if not found:
+        raise ValueError(f'{run.label}: test_evaluator has {[m.get("type") for m in metrics]}: expected a {kind}')
+    return found[0]
 
 
 def void_label(run: Run) -> int:
@@ -75,11 +74,7 @@ def mean_iou(units: Sequence[Arrays]) -> Arrays:
 
 
 @measure(
-    'points',
-    'Context Broadcasting, Tables 7 and 12',
-    estimate=together(mean_iou),
-    predicts=True,
-    why_not=_of('mmseg'),
+    'points', 'Context Broadcasting, Tables 7 and 12', estimate=together(mean_iou), predicts=True, why_not=of('mmseg')
 )
 def miou(seen: Seen) -> Arrays:
     """Mean over classes of intersection over union of all pixels."""
@@ -92,10 +87,7 @@ def miou(seen: Seen) -> Arrays:
 def coco_metric(run: Run):
     """COCO's metric of the config's test."""
     if 'metric' not in run.cache:
-        settings = _metric_settings(run, 'CocoMetric')
-        if not settings.get('ann_file'):
-            raise ValueError(f'{run.label}: test_evaluator (CocoMetric) has no ann_file: name the annotations')
-        metric = METRICS.build(settings)
+        metric = METRICS.build(_metric_settings(run, 'CocoMetric'))
         metric.dataset_meta = run.dataset.metainfo
         with contextlib.redirect_stdout(io.StringIO()):
             metric.cat_ids = metric._coco_api.get_cat_ids(cat_names=metric.dataset_meta['classes'])
@@ -104,31 +96,25 @@ def coco_metric(run: Run):
 
 
 def _average_precision(run: Run, units: Sequence[Arrays]) -> dict[str, Estimate]:
-    metric, estimates = coco_metric(run), {}
-    results = [json.loads(unit['found'].tobytes()) for unit in units]
-    for result in results:
-        result['bboxes'] = np.array(result['bboxes']).reshape(-1, 4)
-    images = [int(unit['image']) for unit in units]
-    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
-        files = metric.results2json(results, str(Path(folder, 'found')))
-        for kind in (kind for kind in metric.metrics if kind in ('bbox', 'segm')):
-            evaluation, name = _evaluated(metric, files[kind], kind, images), f'{kind} AP'
-            whole = {name: _precision(evaluation, images)}
-            left_out = [{name: _precision(evaluation, kept_images)} for kept_images in without_groups(images)]
+    metric, images, estimates = coco_metric(run), [int(unit['image']) for unit in units], {}
+    with contextlib.redirect_stdout(io.StringIO()):
+        for kind in (kind for kind in metric.metrics if kind in units[0]):
+            found = [one for unit in units for one in json.loads(unit[kind].tobytes())]
+            evaluation, name = _evaluated(metric, found, kind, images), f'{kind} AP'
+            whole, *left_out = ({name: _precision(evaluation, some)} for some in (images, *without_groups(images)))
             estimates |= jackknife(whole, left_out, len(images))
     return estimates
 
 
-def _evaluated(metric, file: str, kind: str, images: Sequence[int]):
+def _evaluated(metric, found: list[dict], kind: str, images: Sequence[int]):
     """COCO's evaluation with its matches; as mmdet sets it up, for all areas together."""
     from mmdet.datasets.api_wrappers import COCOeval
 
-    boxes = json.loads(Path(file).read_text())
     if kind == 'segm':  # as mmdet: areas are those of the masks
-        boxes = [{key: value for key, value in one.items() if key != 'bbox'} for one in boxes]
+        found = [{key: value for key, value in one.items() if key != 'bbox'} for one in found]
     # COCO loads no empty list.
     nothing = dict(image_id=images[0], category_id=metric.cat_ids[0], bbox=[0, 0, 1, 1], score=0.0)
-    evaluation = COCOeval(metric._coco_api, metric._coco_api.loadRes(boxes or [nothing]), kind if boxes else 'bbox')
+    evaluation = COCOeval(metric._coco_api, metric._coco_api.loadRes(found or [nothing]), kind if found else 'bbox')
     evaluation.params.catIds, evaluation.params.imgIds = metric.cat_ids, images
     evaluation.params.areaRng, evaluation.params.areaRngLbl = [[0, 1e10]], ['all']
     evaluation.params.maxDets = [100]
@@ -146,44 +132,39 @@ def _precision(evaluation, images: Sequence[int]) -> np.ndarray:
     return np.asarray(100 * precision[there].mean() if there.any() else np.nan)
 
 
-@measure(
-    'points',
-    'Gaussian Attention Bias, Table 4',
-    estimate=_average_precision,
-    predicts=True,
-    why_not=_of('mmdet'),
-)
+@measure('points', 'Gaussian Attention Bias, Table 4', estimate=_average_precision, predicts=True, why_not=of('mmdet'))
 def ap(seen: Seen) -> Arrays:
     """COCO's average precision over IoUs from 0.5 to 0.95, of boxes, and of masks where the metric has them."""
     metric = coco_metric(seen.run)
     metric.results = []
     metric.process({}, [seen.sample.to_dict()])
     [(_, found)] = metric.results
-    text = json.dumps(found, default=lambda value: value.decode() if isinstance(value, bytes) else value.tolist())
-    return {'found': np.frombuffer(text.encode(), np.uint8), 'image': np.array(int(found['img_id']))}
+    with tempfile.TemporaryDirectory() as folder:
+        files = metric.results2json([found], str(Path(folder, 'found')))
+        texts = {kind: np.fromfile(files[kind], np.uint8) for kind in ('bbox', 'segm') if kind in files}
+    return texts | {'image': np.array(int(found['img_id']))}
 
 
 # --- loss ---
 
 
 def _no_loss(run: Run) -> str:
-    return 'the losses of detectors draw samples of boxes' if run.library == 'mmdet' else _of(run.library)(run)
+    return 'the losses of detectors draw samples of boxes' if run.library == 'mmdet' else of(run.library)(run)
 
 
 @measure('nats', 'Context Broadcasting, Fig. 9', predicts=True, why_not=_no_loss, slow=True)
 def loss(seen: Seen) -> Arrays:
     """Cross entropy of the predicted probabilities, of the image or of its pixels with a class."""
     if seen.run.library == 'mmpretrain':
-        scores, labels = seen.sample.pred_score.double()[None], seen.sample.gt_label
-        if scores.min() < 0 or abs(scores.sum() - 1) > 1e-3 or labels.numel() != 1:
+        scores, label = seen.sample.pred_score.double(), seen.sample.gt_label
+        if scores.min() < 0 or abs(scores.sum() - 1) > 1e-3 or label.numel() != 1:
             return {'cross entropy': np.array(np.nan)}
-        logs = scores.clamp(min=torch.finfo(torch.float32).tiny).log()
+        found = -scores[label].clamp(min=torch.finfo(torch.float32).tiny).log()
     else:
-        labels = seen.sample.gt_sem_seg.data.flatten().long()
-        logs = seen.sample.seg_logits.data.double().flatten(1).log_softmax(0).T
-        known = (labels >= 0) & (labels < logs.shape[1])
-        labels, logs = labels[known], logs[known]
-    return {'cross entropy': np.array(float(-logs.gather(1, labels[:, None]).mean()))}
+        logits, labels = seen.sample.seg_logits.data.double(), seen.sample.gt_sem_seg.data.long()
+        known = (labels >= 0) & (labels < len(logits))
+        found = F.cross_entropy(logits[None], labels.where(known, -1), ignore_index=-1)
+    return {'cross entropy': np.array(float(found))}
 
 
 SCORES = (accuracy, miou, ap, loss)

@@ -1,26 +1,20 @@
-"""Attention sinks, and how alike the maps of two blocks are."""
-
-from itertools import combinations
+"""Attention sinks: keys that most queries attend to."""
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from vitplug.attention.precision import at_least_float32
-from vitplug.statistics.images import Arrays
 
-from ..measure import Measure, Run, Seen, by_block, measure
-from ..places import Place, patch_maps
-from .attention import per_head
+from ..measure import Measure, Run
+from ..places import Place
+from .attention import per_block
 
 #: Least attention to a sink, and least share of the queries that give it.
 ATTENTION, QUERIES = 0.5, 0.9
 #: The longest value of a sink whose head does nothing, the shortest of one whose head gives all queries the same, in
 #: medians of the norms of the other values, and the largest stable rank of such a head's outputs.
 SHORT, LONG, RANK = 0.2, 0.5, 1.5
-# Pairs of patches of a map that is kept for the comparison of blocks.
-MOST_PAIRS = 1 << 22
 
 
 def find_sinks(maps_BWHNN: Tensor, v_BWHNd: Tensor, place: Place) -> dict[str, Tensor]:
@@ -80,44 +74,11 @@ sinks = Measure(
     f'stable rank of at most {RANK:g}. Means over windows',
     'share',
     'Xiao et al. 2024 (sinks); the classes by value norm and stable rank: studies of sinks in ViTs',
-    per_head,
+    per_block,
     ('v', 'probs'),
     _of_block,
     axes=('layer', 'head'),
 )
 
 
-def _patches(run: Run, kind: str, tensor: Tensor, place: Place) -> Tensor | None:
-    return patch_maps(tensor, place, MOST_PAIRS) if kind == 'probs' or run.changes_maps else None
-
-
-@measure(
-    'cosine',
-    'DeepViT, Sec. 3 (Zhou et al. 2021), of whole maps',
-    'probs',
-    'maps',
-    reduce=_patches,
-    axes=('layer', 'other layer'),
-)
-def map_similarity(seen: Seen) -> Arrays:
-    """Cosine similarity of the attention maps of two blocks on one grid, each the mean over its heads."""
-    arrays, blocks = {}, seen.run.blocks
-    for kind, layers in seen.found.items():
-        there = {layer: maps for layer, maps in sorted(layers.items()) if maps is not None}
-        if not there:
-            continue
-        grids = {layer: seen.place(layer).grids for layer in there}
-        rows = {layer: np.full(blocks, np.nan, np.float32) for layer in there}
-        for layer in there:
-            rows[layer][layer] = 1
-        for a, b in combinations(there, 2):
-            if grids[a] == grids[b]:
-                rows[a][b] = rows[b][a] = float(F.cosine_similarity(there[a].flatten(), there[b].flatten(), dim=0))
-        after = ' after the plug' if kind == 'maps' else ''
-        arrays[f'between blocks{after}'] = by_block(rows, blocks)
-        following = {layer: row[layer + 1] for layer, row in rows.items() if layer + 1 < blocks}
-        arrays[f'to the next block{after}'] = by_block(following, blocks)
-    return arrays
-
-
-SINKS = (sinks, map_similarity)
+SINKS = (sinks,)

@@ -3,17 +3,14 @@
 Shape suffixes: B images, N patch tokens, D width. Prefix tokens are dropped first.
 """
 
-from collections.abc import Callable
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from vitplug.attention.precision import at_least_float32
-from vitplug.statistics.images import Arrays
 
-from ..measure import Measure, Run, Seen, by_block
 from ..places import Place
+from .attention import of_blocks
 
 OUTLIER_FACTOR = 3.0
 
@@ -58,43 +55,33 @@ def _unit(tokens_BND: Tensor) -> Tensor:
     return F.normalize(tokens_BND.to(at_least_float32(tokens_BND.dtype)), dim=-1)
 
 
-def of_tokens(name: str, definition: str, unit: str, source: str, values: Callable[[Tensor], dict]) -> Measure:
-    """A measure of each block's patch tokens; ``values`` takes tokens ``(1, N, D)`` and gives numbers by name."""
-
-    def reduce(run: Run, kind: str, tensor: Tensor, place: Place) -> dict[str, float]:
-        return {value: float(number) for value, number in values(tensor[:, place.layout.num_prefix :]).items()}
-
-    def observe(seen: Seen) -> Arrays:
-        layers = seen.found['block']
-        names = next(iter(layers.values()))
-        return {value: by_block({i: kept[value] for i, kept in layers.items()}, seen.run.blocks) for value in names}
-
-    return Measure(name, definition, unit, source, observe, ('block',), reduce, axes=('layer',))
+def _similarity(tokens: Tensor, place: Place) -> Tensor:
+    """Mean cosine similarity of two different patch tokens of an image at a block's output."""
+    return mean_similarity(tokens[:, place.layout.num_prefix :])
 
 
-def _norms(tokens_BND: Tensor) -> dict[str, Tensor]:
-    norms_BN = token_norms(tokens_BND)
-    return {
-        'mean norm': norms_BN.mean(),
-        'largest norm in medians': norms_BN.max() / norms_BN.median(),
-        'share of outliers': norm_outliers(norms_BN).float().mean(),
-    }
+def _norms(tokens: Tensor, place: Place) -> Tensor:
+    return token_norms(tokens[:, place.layout.num_prefix :])
 
 
+def _mean_norm(tokens: Tensor, place: Place) -> Tensor:
+    """Euclidean norms of the patch tokens at a block's output: their mean, the largest in medians, and the share above
+    3 medians."""
+    return _norms(tokens, place).mean(1)
+
+
+def _largest_norm(tokens: Tensor, place: Place) -> Tensor:
+    norms_BN = _norms(tokens, place)
+    return norms_BN.amax(1) / norms_BN.median(1).values
+
+
+NORMS = {
+    'mean norm': _mean_norm,
+    'largest norm in medians': _largest_norm,
+    'share of outliers': lambda tokens, place: norm_outliers(_norms(tokens, place)).float().mean(1),
+}
+UNITS, LAYER = 'norm, medians, share', ('layer',)
 TOKENS = (
-    of_tokens(
-        'feature_similarity',
-        "Mean cosine similarity of two different patch tokens of an image at a block's output",
-        'cosine',
-        'ReViT, Fig. 3',
-        lambda tokens: {'similarity': mean_similarity(tokens)},
-    ),
-    of_tokens(
-        'token_norms',
-        "Euclidean norms of the patch tokens at a block's output: their mean, the largest in medians, and the share "
-        f'above {OUTLIER_FACTOR:g} medians',
-        'norm, medians, share',
-        'Darcet et al. 2024, Fig. 3',
-        _norms,
-    ),
+    of_blocks('feature_similarity', 'cosine', 'ReViT, Fig. 3', {'similarity': _similarity}, 'block', axes=LAYER),
+    of_blocks('token_norms', UNITS, 'Darcet et al. 2024, Fig. 3', NORMS, 'block', axes=LAYER),
 )
