@@ -104,9 +104,7 @@ def test_neurons_are_found_at_outliers(layer):
 def test_searches_without_a_result_are_refused():
     model = randomize(vit())
     x = images(32, 40, dtype=torch.float32)
-    with pytest.raises(ValueError, match=r'norm=1000000\.0: no token is larger after block 3; the largest has'):
+    with pytest.raises(ValueError, match=r'norm=1000000\.0: no token is larger after block 3'):
         find_register_neurons(model, [x], 1e6)
-    with pytest.raises(ValueError, match='layer=4: expected a block from -4 to 3'):
-        find_register_neurons(model, [x], 1.0, layer=4)
     with pytest.raises(ValueError, match=r'the MLPs of SwinTransformer are \[48, 96\] wide'):
         find_register_neurons(swin(), [images(32, 32, dtype=torch.float32)], 1.0)

@@ -1,6 +1,5 @@
 """Grad-CAM against hooks and autograd by hand, in float64, and models whose map is known."""
 
-import copy
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from cases import HOSTS, images, mixer, randomize, vit
 from mmdet.registry import MODELS as DETECTORS
 from mmdet.structures import DetDataSample
 from mmdet.structures.bbox import bbox2roi
-from mmengine.config import Config, ConfigDict
+from mmengine.config import Config
 from mmengine.registry import init_default_scope
 from mmpretrain.models import GlobalAveragePooling, ImageClassifier, LinearClsHead
 from mmseg.registry import MODELS as SEGMENTORS
@@ -123,31 +122,13 @@ def test_class_token_reads_no_patch_after_the_last_attention():
     assert list(grad_cams(model, x, layers=[1, 3])) == [1]
 
 
-# --- what stays as it is ---
-
-
-def state_of(model):
-    return {
-        name: (value.detach().clone(), value.requires_grad, getattr(value, 'grad', None))
-        for name, value in (*model.named_parameters(), *model.named_buffers())
-    }
-
-
 def test_model_stays_as_it_is():
     model, x = classifier(HOSTS['vit'](plugs=[dict(type='ContextBroadcast')])), images(*SIZE)
-    model(x).sum().backward()
     model.backbone.layers[0].requires_grad_(False)
-    before, gradients = state_of(model), [copy.deepcopy(p.grad) for p in model.parameters()]
+    before = {name: (value.clone(), value.requires_grad) for name, value in model.named_parameters()}
     expected = grad_cam(model, x).heat
-    with pytest.raises(ValueError, match='label=9: expected 0 to 4'):
-        grad_cam(model, x, ClassLogit(9))
-    after = state_of(model)
-    for name, (value, requires_grad, grad) in before.items():
-        assert torch.equal(value, after[name][0]) and after[name][1] == requires_grad and after[name][2] is grad
-    assert all(
-        a is b or torch.equal(a, b) for a, b in zip(gradients, (p.grad for p in model.parameters()), strict=True)
-    )
-    assert 'forward' not in vars(model.backbone) and not model.training and not x.requires_grad
+    for name, value in model.named_parameters():
+        assert torch.equal(value, before[name][0]) and value.requires_grad == before[name][1] and value.grad is None
     model.requires_grad_(False)
     for without in (torch.no_grad(), torch.inference_mode()):
         with without:
@@ -221,20 +202,6 @@ def test_padding_is_no_region(segmentor):
 # --- detection ---
 
 
-def retina_net():
-    anchors = dict(type='AnchorGenerator', scales=[2], ratios=[1.0], strides=[8])
-    head = dict(type='RetinaHead', num_classes=2, in_channels=8, stacked_convs=1, feat_channels=8)
-    nms = dict(nms_pre=10, score_thr=0.0, nms=dict(type='nms', iou_threshold=0.5), max_per_img=5)
-    neck = dict(type='FPN', in_channels=[24], out_channels=8, num_outs=1)
-    return ConfigDict(
-        type='RetinaNet',
-        backbone=dict(type=vit),
-        neck=neck,
-        bbox_head=dict(head, anchor_generator=anchors),
-        test_cfg=nms,
-    )
-
-
 def mask_rcnn():
     [config] = CONFIGS.glob('swin-mini-p4-w4_mask-rcnn_*')
     cfg = Config.fromfile(config).model
@@ -264,38 +231,24 @@ def sample_of(size):
     return DetDataSample(metainfo=sizes)
 
 
-def best_of_one_stage(model, x):
-    """The highest of all scores, which no suppression takes away."""
-    (logits,), _ = model.bbox_head(model.neck(model.backbone(x)))
-    return logits.sigmoid().max()
-
-
-def best_of_two_stages(model, x):
-    """The same of the regions; the last class is the background."""
+def best_of_all(model, x):
+    """The highest score of all regions, which no suppression takes away; the last class is the background."""
     maps = model.neck(model.backbone(x))
     [regions] = model.rpn_head.predict(maps, [sample_of(SIZE)], rescale=False)
     scores = model.roi_head._bbox_forward(maps, bbox2roi([regions.bboxes.detach()]))['cls_score'].softmax(-1)
     return scores[:, :-1].max()
 
 
-DETECTORS_AND_SCORES = {
-    'one_stage': (retina_net, best_of_one_stage, 'vit'),
-    'two stages': (mask_rcnn, best_of_two_stages, 'swin'),
-}
-
-
-@pytest.mark.parametrize('kind', DETECTORS_AND_SCORES)
-def test_score_of_a_box(kind):
-    build, score, host = DETECTORS_AND_SCORES[kind]
-    model, x = build_detector(build()), images(*SIZE, batch=1, dtype=torch.float32)
-    found, (grids, num_prefix) = grad_cams(model, x), GRIDS[host]
+def test_score_of_a_box():
+    model, x = build_detector(mask_rcnn()), images(*SIZE, batch=1, dtype=torch.float32)
+    found, (grids, num_prefix) = grad_cams(model, x), GRIDS['swin']
     assert list(found) == [0, 1, 2, 3]
     highest = []
     for layer, one in found.items():
-        expected = map_by_hooks(model, x, score, layer, 'attn', grids[layer], num_prefix)
+        expected = map_by_hooks(model, x, best_of_all, layer, 'attn', grids[layer], num_prefix)
         highest.append(expected.max().item())
         assert_close(one.heat.double(), expected, rtol=1e-4, atol=1e-5 * highest[-1])
-        assert_close(one.scores[0], score(model, x).detach())
+        assert_close(one.scores[0], best_of_all(model, x).detach())
     assert max(highest) > 0
     # Boxes are those of a plain prediction, in its order.
     with torch.no_grad():

@@ -32,13 +32,12 @@ def test_statistics_of_plugs():
     with torch.no_grad():
         model.plugged_blocks()[1].plugs['gab'].bias.gab_sigma.copy_(torch.tensor([1.0, 2.0, 6.0]))
     found = learned_statistics(model)
-    assert found['gab.sigma'][1] == dict(mean=3, min=1, max=6, pixels=24)  # patches of 8 pixels
-    assert found['gab.sigma'][3]['pixels'] == 40
-    assert list(found['cb.Lambda']) == [2, 3]
-    assert set(found['cb.Lambda'][2]) == {'mean', 'min', 'max', 'quantile_ratio'}
-    alphas = found['residual_attention.alpha']
-    assert all(of_block['mean'] == pytest.approx(0.25) for of_block in alphas.values())
-    assert 'pixels' not in found['gab.A'][1]
+    sigmas = dict(mean=3, min=1, max=6, pixels=24)  # patches of 8 pixels
+    assert {name: found[f'gab.sigma, {name}'][1] for name in sigmas} == sigmas
+    assert found['gab.sigma, pixels'][3] == 40
+    assert list(found['cb.Lambda, mean']) == list(found['cb.Lambda, quantile ratio']) == [2, 3]
+    assert list(found['residual_attention.alpha, mean'].values()) == pytest.approx([0.25] * 3)
+    assert 'gab.A, pixels' not in found
 
 
 @pytest.mark.parametrize(
@@ -52,14 +51,14 @@ def test_statistics_of_plugs():
 )
 def test_sigma_in_pixels(build, pixels):
     """A sigma of 5 tokens, of the finer one of the grids of queries and keys."""
-    found = learned_statistics(build(plugs=[dict(type='GaussianAttentionBias', coord='relative')]))['gab.sigma']
-    assert {block: of_block['pixels'] for block, of_block in found.items()} == pixels
+    found = learned_statistics(build(plugs=[dict(type='GaussianAttentionBias', coord='relative')]))
+    assert found['gab.sigma, pixels'] == pixels
 
 
 def test_sigma_that_blocks_share():
     shared = [dict(type='GaussianAttentionBias', share_layers=True)]
-    assert learned_statistics(vit(plugs=shared))['gab.sigma'][None]['pixels'] == 40
-    assert 'pixels' not in learned_statistics(swin(plugs=shared))['gab.sigma'][None]  # two strides
+    assert learned_statistics(vit(plugs=shared))['gab.sigma, pixels'] == dict.fromkeys(range(4), 40)
+    assert 'gab.sigma, pixels' not in learned_statistics(swin(plugs=shared))  # two strides
     assert learned_statistics(vit()) == {}
 
 

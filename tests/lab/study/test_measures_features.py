@@ -79,7 +79,6 @@ def test_outliers_are_relative_to_the_median_of_their_image():
     # Medians are 2.5 and 25; three of them are 7.5 and 75.
     norms = torch.tensor([[1.0, 2.0, 3.0, 7.6], [10.0, 20.0, 30.0, 75.0]])
     assert norm_outliers(norms).tolist() == [[False, False, False, True], [False] * 4]
-    assert norm_outliers(norms, factor=1.1).tolist() == [[False, False, True, True]] * 2
 
 
 # --- CKA ---
@@ -123,13 +122,6 @@ def test_cka_of_a_rotated_scaled_and_moved_copy_is_one(m, p):
         assert found == pytest.approx(np.ones((2, 2)), rel=1e-6)
 
 
-def test_cka_by_hand():
-    """Two columns, centred and orthogonal: x is one of them, y both, so that CKA is 1 / sqrt(1 + 1)."""
-    a, b = scalar([1, 1, -1, -1]), scalar([1, -1, 1, -1])
-    found = linear_cka(a[:, None] + 7, torch.stack((a, b), 1), b[:, None])
-    assert found[0] == pytest.approx([1, 1 / math.sqrt(2), 0])
-
-
 def test_features_without_variance_have_no_cka():
     x, constant = noise(6, 3), torch.full((6, 2), 0.1)
     for found in (linear_cka(x, constant), unbiased_cka(x, constant)):
@@ -148,14 +140,6 @@ def test_unbiased_hsic_is_the_u_statistic(m, seed):
     layers = [3 + noise(m, p, seed=seed + p) for p in (2, 9, 1)]
     expected = [[hsic_1(x, y) for y in layers] for x in layers]
     assert unbiased(grams(*layers)) == pytest.approx(np.array(expected), rel=1e-8, abs=1e-9)
-
-
-def test_features_of_shuffled_examples_are_not_similar_on_average():
-    """The estimate is unbiased: its mean over all orders of the examples of one layer is exactly 0."""
-    x, y = noise(5, 3), noise(5, 2, seed=1)
-    orders = [list(order) for order in itertools.permutations(range(5))]
-    assert abs(np.mean([unbiased(grams(x, y[order]))[0, 1] for order in orders])) < 1e-12
-    assert np.mean([definition(x, y[order]) for order in orders]) > 0.1
 
 
 @pytest.mark.parametrize(('matrix', 'of_group'), [(of_sums, unbiased), (of_batches, biased)])

@@ -5,7 +5,6 @@ from functools import partial
 import pytest
 import torch
 from cases import HOSTS, TOKEN_HOSTS, lvt, mvit_with_class_token, pit, randomize, t2t, vit
-from torch import nn
 from torch.testing import assert_close
 
 from vitplug.hosting import PluggedModel, mark_padding
@@ -53,15 +52,6 @@ def test_central_token_is_that_of_the_papers_code(side):
     index = tokens // 2 if tokens % 2 else tokens // 2 - (side // 2 + 1)
     row, column = centre_token((side, side))
     assert row * side + column == index
-
-
-def test_convolution():
-    """One convolution: its kernel, mean over its channels, rectified, around the central pixel."""
-    conv = nn.Conv2d(3, 4, 3, padding=1).double().eval()
-    found = effective_receptive_field(conv, images(3, (9, 12)))
-    expected = torch.zeros(9, 12, dtype=torch.float64)
-    expected[3:6, 4:7] = conv.weight.detach().mean((0, 1)).clamp(min=0)
-    assert_close(found, expected)
 
 
 def test_each_image_is_rectified():

@@ -14,10 +14,11 @@ import torch.nn.functional as F
 from PIL import Image
 from small_models import DETECTION, DIGITS, SEGMENTATION, save_untrained, small_digits
 
-from vitplug.lab.study import catalogue, rows
+from vitplug.lab.study import catalogue, conditions, rows
 from vitplug.lab.study.catalogue import MEASURES, conditions_of, measures_of
 from vitplug.lab.study.command import main
 from vitplug.lab.study.engine import Study
+from vitplug.lab.study.measure import Seen
 from vitplug.lab.study.measures import neighbours
 from vitplug.lab.study.measures.attention import attention_entropy
 from vitplug.lab.study.measures.cka import centred_grams, cka, unbiased
@@ -337,6 +338,32 @@ def test_a_calibrated_attack_has_the_accuracy_that_was_asked(names, tmp_path, ca
     assert f'top-1 {value:.2f} of plain' in capsys.readouterr().out and abs(value - 60) <= 100 / IMAGES
 
 
+def test_an_image_without_a_gradient_is_left_out_and_counted(names, runs, tmp_path, monkeypatch, capsys):
+    dead, _ = runs[0].attackable(runs[0].batch([3]))
+    sign = conditions.gradient_sign
+
+    def signs(run, images, labels):
+        return sign(run, images, labels) * (images != dead).flatten(1).any(1).reshape(-1, 1, 1, 1)
+
+    monkeypatch.setattr(conditions, 'gradient_sign', signs)
+    chosen = ('--measures', 'accuracy', 'token_norms', '--conditions', 'fgsm:8/255', 'fgsm:calibrate:50')
+    found = study(tmp_path / 'o', *names, *chosen, status=1)
+    assert {row['n'] for row in found if row['quantity'] == 'value'} == {str(IMAGES - 1)}
+    assert 'gradient is zero everywhere' in capsys.readouterr().err
+
+
+def test_a_measure_without_enough_images_does_not_end_the_others(names, tmp_path):
+    found = study(tmp_path / 'o', names[0], '--measures', 'cka', 'token_norms', '--num', '3')
+    assert {row['measure'] for row in found} == {'token_norms'}
+
+
+@pytest.mark.parametrize('channels', [1, 2, 3, 5])
+def test_pictures_of_any_number_of_channels(channels):
+    run = SimpleNamespace(turns_channels=True, inputs=lambda batch: torch.zeros(1, channels, 8, 8))
+    picture = Seen(run, 0, dict(inputs=[torch.full((channels, 6, 8), 200.0)])).picture
+    assert picture.shape == (8, 8, 3) and picture[:6].min() == 200 and not picture[6:].any()
+
+
 def test_neighbours_vote_as_counted_by_hand():
     generator = torch.Generator().manual_seed(0)
     bank, queries = torch.randn(40, 5, generator=generator), torch.randn(3, 5, generator=generator)
@@ -370,9 +397,9 @@ def test_a_bank_is_of_the_changed_model_and_of_clean_images(runs, tmp_path):
     assert found['knn']['top-1'].images.tolist() == alone['knn']['top-1'].images.tolist()
     # Without the clean images before it, noise does not reach the training images.
     banks = []
-    for store, conditions in ((stores[2], []), (stores[3], ['noise:60'])):
+    for store, chosen in ((stores[2], []), (stores[3], ['noise:60'])):
         study = Study(Store(store), 20)
-        study.evaluate([run], conditions_of(conditions)[-1:], measures_of(['knn'], run.library))
+        study.evaluate([run], conditions_of(chosen)[-1:], measures_of(['knn'], run.library))
         [path] = (store / 'arrays').glob('*training-images*')
         banks.append(np.load(path))
     assert all(np.array_equal(banks[0][key], banks[1][key]) for key in banks[0].files)

@@ -130,6 +130,8 @@ class Study:
 
     def units(self, run: Run, condition: Condition, measure: Measure) -> dict[tuple[int, ...], Arrays]:
         """What is there, by the numbers of the images of each unit."""
+        if (run.label, condition.name, measure.name) in self.left_out:
+            return {}
         kept = self.store.units(self.series(run, condition, measure))
         groups = {group: self._key(run, group) for group in self._groups(run, condition, measure)}
         return {group: kept[key] for group, key in groups.items() if key in kept}
@@ -190,12 +192,24 @@ class Study:
         seens = []
         for index in indices:
             try:
-                seens.append(Seen(run, index, run.batch([index])))
+                seen = Seen(run, index, run.batch([index]))
+                if run.attack and not predicts:
+                    _ = seen.inputs  # attacked here, so that an image without a gradient is left out
+                seens.append(seen)
             except Exception as error:  # transforms and decoders of any kind
                 self._skip(run, index, error)
         if predicts and seens:
             batch = {key: [item for seen in seens for item in seen.batch[key]] for key in seens[0].batch}
-            for seen, sample in zip(seens, run.predict(batch, [seen.index for seen in seens]), strict=True):
+            try:
+                samples = run.predict(batch, [seen.index for seen in seens])
+            except ValueError as error:  # an attack on an image without a gradient
+                if run.attack is None:
+                    raise
+                if len(seens) > 1:
+                    return [one for seen in seens for one in self._seen(run, [seen.index], predicts)]
+                self._skip(run, seens[0].index, error)
+                return []
+            for seen, sample in zip(seens, samples, strict=True):
                 seen.sample = sample
         return seens
 

@@ -8,6 +8,7 @@ Section 3.3: five free parameters, no constant, axes along those of the image, l
     R^2 = 1 - var(residual) / var(map)
 """
 
+import contextlib
 import math
 import warnings
 from collections.abc import Iterator
@@ -91,29 +92,24 @@ def _gaussian(hw: tuple[int, int], amp: float, x: float, y: float, sigma_x: floa
 
 
 def _best(values: np.ndarray, bounds: bool) -> np.ndarray | None:
-    """The parameters of the closest Gaussian that the searches find; None where none of them converges."""
-    with np.errstate(all='ignore'), warnings.catch_warnings():
-        warnings.simplefilter('ignore', OptimizeWarning)  # of the covariance, which nobody asks for
-        fits = [fit for start in _starts(values) if (fit := _search(values, start, bounds)) is not None]
-    return min(fits, key=lambda fit: float(np.square(values - _gaussian(values.shape, *fit)).sum()), default=None)
-
-
-def _search(values: np.ndarray, start: tuple[float, ...], bounds: bool) -> np.ndarray | None:
-    """The parameters that least squares finds from a start; None where it does not converge."""
+    """The parameters of the closest Gaussian that least squares finds; None where no search converges."""
     height, width = values.shape
-    tiny = np.finfo(float).tiny
+    tiny, fits = np.finfo(float).tiny, []
     box = [0, 0, 0, tiny, tiny], [np.inf, width - 1, height - 1, np.inf, np.inf]
     settings = dict(bounds=box, max_nfev=MOST_EVALUATIONS) if bounds else dict(maxfev=MOST_EVALUATIONS)
 
     def model(_: np.ndarray, *parameters: float) -> np.ndarray:
         return _gaussian(values.shape, *parameters).ravel()
 
-    try:
-        start = np.clip(start, *box) if bounds else start
-        fitted, _ = curve_fit(model, np.arange(values.size), values.ravel(), start, **settings)
-    except (RuntimeError, ValueError):  # no convergence, or steps to where the Gaussian is not finite
-        return None
-    return fitted if np.isfinite(_gaussian(values.shape, *fitted)).all() else None
+    with np.errstate(all='ignore'), warnings.catch_warnings():
+        warnings.simplefilter('ignore', OptimizeWarning)  # of the covariance, which nobody asks for
+        for start in _starts(values):
+            start = np.clip(start, *box) if bounds else start
+            with contextlib.suppress(RuntimeError, ValueError):  # no convergence, or steps to no finite Gaussian
+                fits.append(curve_fit(model, np.arange(values.size), values.ravel(), start, **settings)[0])
+        errors = [np.square(values - _gaussian(values.shape, *fit)).sum() for fit in fits]
+    finite = [at for at, error in enumerate(errors) if np.isfinite(error)]
+    return fits[min(finite, key=errors.__getitem__)] if finite else None
 
 
 def _starts(values: np.ndarray) -> Iterator[tuple[float, ...]]:

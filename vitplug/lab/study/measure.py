@@ -62,7 +62,8 @@ class Seen:
         pixels = self.batch['inputs'][0].detach().cpu().float()
         if pixels.min() < 0 or pixels.max() > 255:  # normalised by the pipeline
             pixels = (pixels - pixels.amin()) / (pixels.amax() - pixels.amin()) * 255
-        channels = pixels[:3].flip(0) if self.run.turns_channels else pixels[:3]
+        channels = pixels[: 3 if len(pixels) > 2 else 1]  # of two channels, the first as grey
+        channels = channels.flip(0) if self.run.turns_channels else channels
         shown = channels.permute(1, 2, 0).round().clamp(0, 255).byte().numpy()[: self.size[0], : self.size[1]]
         picture = np.zeros((*self.size, 3), np.uint8)
         picture[: shown.shape[0], : shown.shape[1]] = shown

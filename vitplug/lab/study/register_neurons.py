@@ -51,12 +51,11 @@ def find_register_neurons(
         The channels of the largest scores, in this order.
 
     Raises:
-        ValueError: If no token has such a norm, the model has no such block, or MLPs of several widths.
+        ValueError: If no token has such a norm, or the model has MLPs of several widths.
+        IndexError: If it has no such block.
     """
     blocks = backbone.plugged_blocks()
-    if not -len(blocks) <= layer < len(blocks):
-        raise ValueError(f'layer={layer}: expected a block from {-len(blocks)} to {len(blocks) - 1}')
-    layer %= len(blocks)
+    layer = range(len(blocks))[layer]
     widths = sorted({block.shape.hidden_dims for block in blocks[: layer + 1]})
     if len(widths) > 1 or not widths[0]:
         raise ValueError(f'the MLPs of {type(backbone).__name__} are {widths} wide: expected one width, as of a ViT')

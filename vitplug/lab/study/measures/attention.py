@@ -98,12 +98,12 @@ def attention_rollout(maps: Sequence[Tensor]) -> Tensor:
         ``(B, N, N)``: row ``i`` is how much of the input tokens is in output token ``i``.
 
     Raises:
-        ValueError: If there are no maps, or they are not square and of one size.
+        ValueError: If they are not square and of one size.
     """
-    shapes = [tuple(map_BNN.shape) for map_BNN in maps]
-    if len(set(shapes)) != 1 or len(shapes[0]) != 3 or shapes[0][1] != shapes[0][2]:
-        raise ValueError(f'maps of shapes {shapes}: expected at least one (B, N, N), and all of one size')
-    rolled = identity = torch.eye(shapes[0][1], dtype=maps[0].dtype, device=maps[0].device)
+    shapes = {tuple(map_BNN.shape) for map_BNN in maps}
+    if len(shapes) != 1 or maps[0].shape[1] != maps[0].shape[2]:
+        raise ValueError(f'maps of shapes {shapes}: expected (B, N, N), all of one size')
+    rolled = identity = torch.eye(maps[0].shape[1], dtype=maps[0].dtype, device=maps[0].device)
     for map_BNN in maps:
         mixed_BNN = 0.5 * map_BNN + 0.5 * identity
         rolled = mixed_BNN / mixed_BNN.sum(-1, keepdim=True) @ rolled

@@ -12,7 +12,7 @@ Two estimates of the same quantity:
 Shape suffixes: L layers, M images.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 
@@ -22,8 +22,7 @@ from torch import Tensor
 
 from vitplug.statistics.images import Arrays, Estimate, jackknife, without_groups
 
-from ..measure import Measure, Run, Seen
-from ..places import Place
+from ..measure import Measure, Run
 
 # Images whose features are compared at a time; the fewest: the unbiased estimate needs four, and one is left out.
 GROUP, LEAST = 32, 5
@@ -93,16 +92,9 @@ def of_images(units: Sequence[Arrays], images: Sequence[tuple[int, int]]) -> Ite
 # --- the measures ---
 
 
-def _features(run: Run, kind: str, tensor: Tensor, place: Place) -> Tensor:
-    return tensor.flatten().float()
-
-
-def _in_order(seen: Seen) -> list[Tensor]:
-    return [tokens for _, tokens in sorted(seen.found['block'].items())]
-
-
-def _joined(images: Sequence[Sequence[Tensor]]) -> Arrays:
-    return {'grams': centred_grams(map(torch.stack, zip(*images, strict=True))).cpu().numpy()}
+def _joined(images: Sequence[Mapping[int, Tensor]]) -> Arrays:
+    layers = (torch.stack([image[layer] for image in images]) for layer in sorted(images[0]))
+    return {'grams': centred_grams(layers).cpu().numpy()}
 
 
 def even_groups(count: int) -> list[list[int]]:
@@ -124,63 +116,48 @@ def drawn_batches(batch: int, batches: int) -> Callable[[int], list[list[int]]]:
     return groups
 
 
-def _between(matrix: np.ndarray) -> Arrays:
-    return {'between blocks': matrix, 'to the next block': np.append(matrix.diagonal(1), np.nan)}
-
-
-def _speed(matrix: np.ndarray) -> Arrays:
-    return {'evolving speed': matrix[:, -1] / matrix[0, -1]}
-
-
 #: By the end of the name: groups of images, CKA of their Gram matrices, words and source.
 ESTIMATORS = {
     '': (even_groups, of_sums, f'unbiased HSIC summed over groups of up to {GROUP} images', 'Nguyen 2021'),
     '-paper-refiner': (drawn_batches(32, 10), of_batches, 'biased HSIC, mean of 10 batches of 32', 'Refiner A.4'),
     '-paper-bvit': (drawn_batches(1000, 1), of_batches, 'biased HSIC of 1000 images', 'BViT, Eq. 9'),
 }
+SHARED = dict(
+    observe=lambda seen: seen.found['block'],
+    wants=('block',),
+    reduce=lambda run, kind, tensor, place: tensor.flatten().float(),
+    one_size=True,
+    join=_joined,
+)
 
 
-def of_cka(values: Callable[[np.ndarray], Arrays], estimator: str, name: str, what: str, **more) -> Measure:
+def of_cka(name: str, end: str, figure: str, values: Callable[[np.ndarray], Arrays], **more) -> Measure:
     """A measure of the CKA of all blocks' outputs, flattened over tokens; ``values`` takes the matrix of all blocks."""
-    groups, matrix, words, source = ESTIMATORS[estimator]
+    groups, matrix, words, source = ESTIMATORS[end]
 
     def estimate(run: Run, units: Sequence[Arrays]) -> dict[str, Estimate]:
         images = [(number, image) for number, unit in enumerate(units) for image in range(unit['grams'].shape[-1])]
         whole, *left_out = (values(matrix(of_images(units, some))) for some in (images, *without_groups(images)))
         return jackknife(whole, left_out, len(images))
 
-    return Measure(
-        name=f'{name}{estimator}',
-        definition=f'{what}, by {words}; images of the most frequent size',
-        source=f'{more.pop("source")}; {source}',
-        observe=_in_order,
-        wants=('block',),
-        reduce=_features,
-        estimate=estimate,
-        one_size=True,
-        groups=groups,
-        join=_joined,
-        slow=bool(estimator),
-        **more,
-    )
+    more |= dict(definition=f'{values.__doc__}, by {words}; images of the most frequent size')
+    more |= dict(source=f'{figure}; {source}', estimate=estimate, groups=groups, slow=bool(end))
+    return Measure(f'{name}{end}', **SHARED, **more)
 
 
-MATRIX = dict(
-    name='cka',
-    what='Linear CKA between the outputs of blocks',
-    unit='CKA',
-    source='BViT, Fig. 5',
-    axes=('layer', 'other layer'),
-    draw='matrices',
-)
-SPEED = dict(
-    name='evolving_speed',
-    what="CKA between a block's output and the last block's, divided by that between the first block's and the last's",
-    unit='ratio of CKA',
-    source='Refiner, Fig. 2',
-    axes=('layer',),
-)
+def _between(matrix: np.ndarray) -> Arrays:
+    """Linear CKA between the outputs of blocks"""
+    return {'between blocks': matrix, 'to the next block': np.append(matrix.diagonal(1), np.nan)}
+
+
+def _speed(matrix: np.ndarray) -> Arrays:
+    """CKA between a block's output and the last block's, divided by that between the first block's and the last's"""
+    return {'evolving speed': matrix[:, -1] / matrix[0, -1]}
+
+
+PAIRS = dict(unit='CKA', axes=('layer', 'other layer'), draw='matrices')
+SPEED = dict(unit='ratio of CKA', axes=('layer',))
 CKA = (
-    *(of_cka(_between, estimator, **MATRIX) for estimator in ESTIMATORS),
-    *(of_cka(_speed, estimator, **SPEED) for estimator in ('', '-paper-refiner')),
+    *(of_cka('cka', end, 'BViT, Fig. 5', _between, **PAIRS) for end in ESTIMATORS),
+    *(of_cka('evolving_speed', end, 'Refiner, Fig. 2', _speed, **SPEED) for end in ('', '-paper-refiner')),
 )

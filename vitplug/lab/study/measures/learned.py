@@ -1,6 +1,6 @@
 """Measures of the model alone: what its plugs have learned (alpha, A, sigma, Lambda), and its position biases."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
@@ -17,30 +17,31 @@ from ..places import Place
 from .fields import FITTED, centre_token
 
 LOW, HIGH = 0.1, 0.9
-#: Statistics by name of the value, such as ``gab.sigma``, block (None: the whole network) and name.
-Statistics = Mapping[str, Mapping[int | None, Mapping[str, float]]]
 
 
-def learned_statistics(backbone: PluggedModel) -> Statistics:
+def learned_statistics(backbone: PluggedModel) -> dict[str, dict[int, float]]:
     """Statistics of all learned values of a backbone's plugs, as they act: a clamped alpha is clamped.
 
     Returns:
-        ``{'gab.sigma': {block index: {'mean': ...}}}`` with ``'mean'``; ``'min'`` and ``'max'`` of several
-        numbers; ``'quantile_ratio'`` of a Lambda. ``gab.sigma`` also has ``'pixels'``, the mean in pixels, if
-        tokens of all its blocks are squares of one size.
+        ``{'gab.sigma, mean': {block index: number}}``, also ``min`` and ``max`` of several numbers, ``quantile ratio``
+        of a Lambda, and ``pixels``, the mean in pixels of a sigma if tokens of all its blocks are squares of one size.
+        Values that blocks share are given at each.
     """
-    statistics: dict[str, dict[int | None, dict[str, float]]] = {}
+    statistics: dict[str, dict[int, float]] = {}
     for name, of_blocks in backbone.learned_values().items():
         symbol = name.split('.')[1]  # 'Lambda' of 'cb.Lambda.mlp_end'
         for block, value in of_blocks.items():
+            blocks = list(range(len(backbone.plugged_blocks()))) if block is None else [block]
             value = value.detach().double()
-            found = statistics.setdefault(name, {})[block] = dict(mean=value.mean().item())
+            found = dict(mean=value.mean())
             if value.numel() > 1:
-                found |= dict(min=value.min().item(), max=value.max().item())
-            if symbol == 'sigma' and len(strides := _strides(backbone, block)) == 1:
+                found |= dict(min=value.min(), max=value.max())
+            if symbol == 'sigma' and len(strides := _strides(backbone, blocks)) == 1:
                 found['pixels'] = found['mean'] * strides.pop()
             if symbol == 'Lambda':
-                found['quantile_ratio'] = quantile_ratio(value)
+                found['quantile ratio'] = quantile_ratio(value)
+            for statistic, number in found.items():
+                statistics.setdefault(f'{name}, {statistic}', {}).update(dict.fromkeys(blocks, float(number)))
     return statistics
 
 
@@ -54,17 +55,13 @@ def quantile_ratio(scale: Tensor) -> float:
     return low / high if high > 0 else float('nan')
 
 
-def _strides(backbone: PluggedModel, block: int | None) -> set[float]:
-    """Pixels from one token to the next, of queries or keys, whichever are closer; of a block, or of all that share.
-
-    At the configured image size, at which GAB's ``coord`` makes no difference.
-    """
+def _strides(backbone: PluggedModel, blocks: Sequence[int]) -> set[float]:
+    """Pixels from one token to the next, of queries or keys, whichever are closer, at the configured image size."""
     size = tuple(tokens * step for tokens, step in zip(backbone.patch_resolution, backbone.image_stride, strict=True))
-    strides = set()
-    for index in range(len(backbone.plugged_blocks())) if block is None else [block]:
-        grids = backbone.place_block(index, size)[1], backbone.place_keys(index, size)[1]
-        strides |= set(np.min([grid.stride for grid in grids], axis=0).tolist())
-    return strides
+    grids = [
+        [place(index, size)[1].stride for place in (backbone.place_block, backbone.place_keys)] for index in blocks
+    ]
+    return set(np.min(grids, axis=1).flatten().tolist())
 
 
 def _no_values(run: Run) -> str:
@@ -79,14 +76,8 @@ VALUES = 'ReViT, Fig. 10; Gaussian Attention Bias; Context Broadcasting, Fig. 6'
 def learned(seen: Seen) -> Arrays:
     """What plugs have learned, as it acts: alpha, A, sigma and Lambda of each block, over heads or channels; values
     that blocks share are given at each; the quantile ratio of a Lambda is its 10 % over its 90 % quantile."""
-    values: dict[str, dict[int, float]] = {}
-    for name, of_blocks in learned_statistics(seen.run.backbone).items():
-        for block, statistics in of_blocks.items():
-            blocks = range(seen.run.blocks) if block is None else [block]
-            for statistic, number in statistics.items():
-                told = f'{name}, {statistic.replace("_", " ")}'
-                values.setdefault(told, {}).update(dict.fromkeys(blocks, number))
-    return {value: by_block(numbers, seen.run.blocks) for value, numbers in values.items()}
+    statistics = learned_statistics(seen.run.backbone)
+    return {value: by_block(numbers, seen.run.blocks) for value, numbers in statistics.items()}
 
 
 # --- position biases ---
