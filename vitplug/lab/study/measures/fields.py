@@ -28,7 +28,7 @@ from ..measure import Seen, measure, together
 FeatureMap = Callable[[Tensor], Tensor]
 #: The numbers of a fit, by the names of the values.
 FITTED = {'sigma x': 'sigma_x', 'sigma y': 'sigma_y', 'centre x': 'x', 'centre y': 'y', 'R²': 'r_squared'}
-# A gradient that is smaller than this share of a comparable one is rounding noise: float32 has 7 digits.
+# A gradient that is smaller than this share of that of a sum with alternating signs is rounding noise.
 NOISE = 1e-4
 
 
@@ -79,15 +79,6 @@ def input_gradient(features: FeatureMap, image: Tensor) -> Tensor:
     return _gradient(features, image).mean(0).relu()
 
 
-def cancels(features: FeatureMap, image: Tensor) -> bool:
-    """Whether the mean over channels does not depend on the image, so that its gradient is rounding noise.
-
-    A LayerNorm that scales all channels alike, as an untrained one does, gives tokens with a constant mean. The
-    gradient of the mean is compared with that of a sum with alternating signs.
-    """
-    return bool(_gradient(features, image).norm() < NOISE * _gradient(features, image, alternating=True).norm())
-
-
 def _gradient(features: FeatureMap, image: Tensor, alternating: bool = False) -> Tensor:
     """The gradient ``(C, H, W)`` of the central token's mean over channels, or of their mean with alternating signs."""
     with torch.enable_grad():
@@ -121,10 +112,11 @@ def erf(seen: Seen) -> Arrays:
     channels, rectified, averaged over images of the most frequent size; and the Gaussian fitted to it: standard
     deviations and the share of the variance that it explains."""
     features, cache = partial(last_map, seen.run.model), seen.run.cache
+    gradient = _gradient(features, seen.inputs)
     if 'cancels' not in cache:
-        cache['cancels'] = cancels(features, seen.inputs)
-    field = input_gradient(features, seen.inputs).float().cpu().numpy()
-    return {'field': field, 'is noise': np.array(float(cache['cancels']))}
+        # A LayerNorm that scales all channels alike, as an untrained one does, gives tokens with a constant mean.
+        cache['cancels'] = gradient.norm() < NOISE * _gradient(features, seen.inputs, alternating=True).norm()
+    return {'field': gradient.mean(0).relu().float().cpu().numpy(), 'is noise': np.array(float(cache['cancels']))}
 
 
 FIELDS = (erf,)
