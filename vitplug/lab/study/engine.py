@@ -192,24 +192,24 @@ class Study:
         seens = []
         for index in indices:
             try:
-                seen = Seen(run, index, run.batch([index]))
-                if run.attack and not predicts:
-                    _ = seen.inputs  # attacked here, so that an image without a gradient is left out
-                seens.append(seen)
+                seens.append(Seen(run, index, run.batch([index])))
             except Exception as error:  # transforms and decoders of any kind
                 self._skip(run, index, error)
-        if predicts and seens:
-            batch = {key: [item for seen in seens for item in seen.batch[key]] for key in seens[0].batch}
+        if not seens or not (run.attack or predicts):
+            return seens
+        batch = {key: [item for seen in seens for item in seen.batch[key]] for key in seens[0].batch}
+        if run.attack:
             try:
-                samples = run.predict(batch, [seen.index for seen in seens])
-            except ValueError as error:  # an attack on an image without a gradient
-                if run.attack is None:
-                    raise
+                batch = run.attacked(batch)
+            except ValueError as error:  # of an image without a gradient
                 if len(seens) > 1:
                     return [one for seen in seens for one in self._seen(run, [seen.index], predicts)]
                 self._skip(run, seens[0].index, error)
                 return []
-            for seen, sample in zip(seens, samples, strict=True):
+            for seen, pixels in zip(seens, batch['inputs'], strict=True):
+                seen.batch = dict(seen.batch, inputs=[pixels])
+        if predicts:
+            for seen, sample in zip(seens, run.predict(batch, [seen.index for seen in seens]), strict=True):
                 seen.sample = sample
         return seens
 

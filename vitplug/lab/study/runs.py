@@ -242,11 +242,10 @@ class Run:
 
     def inputs(self, batch: Mapping) -> Tensor:
         """Normalised and padded images ``(B, C, H, W)``, as the backbone gets them."""
-        return self.model.data_preprocessor(copy.deepcopy(self._attacked(batch)), False)['inputs']
+        return self.model.data_preprocessor(copy.deepcopy(batch), False)['inputs']
 
-    def _attacked(self, batch: Mapping) -> Mapping:
-        if self.attack is None:
-            return batch
+    def attacked(self, batch: Mapping) -> dict:
+        """The batch with attacked pixels."""
         with torch.enable_grad():
             return dict(batch, inputs=self.attack(self, *self.attackable(batch)).detach() * WHITE)
 
@@ -263,7 +262,6 @@ class Run:
     @torch.no_grad()
     def predict(self, batch: Mapping, indices: Sequence[int]) -> list[BaseDataElement]:
         """Predictions with annotations."""
-        batch = self._attacked(batch)
         with self.editing(indices[0]):
             return [sample.cpu() for sample in self.model.test_step(copy.copy(batch))]
 
