@@ -10,7 +10,7 @@ from traceback import walk_tb
 # What torch puts before the traceback of a loader's worker.
 OF_A_WORKER = 'Original Traceback (most recent call last)'
 # What mmengine's registries say of types that they do not know, and they and Python of arguments that a class lacks.
-OF_A_REGISTRY = (' is not in the ', 'class `', '__init__() got an unexpected keyword argument ')
+OF_A_REGISTRY = (' is not in the ', 'class `', '__init__() got an unexpected keyword argument ', 'must contain the key')
 
 
 class TrainingStopped(RuntimeError):

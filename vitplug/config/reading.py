@@ -6,10 +6,11 @@ from mmengine.config import Config
 
 from vitplug.files.named import check_config_file
 from vitplug.plugs.text import listed_plugs
+from vitplug.registry import MODELS
 
-from .hosts import check_takes_plugs, take_plugs
-from .keys import check_key, check_slips
-from .paths import config_file, find_by_name
+from .parts import defaults_of, registered
+from .paths import LIBRARIES, config_file, find_by_name
+from .slips import check_key, check_slips
 
 CONFIG_HELP = 'config file, or the name of one in an installed package: mmpretrain::..., mmdet::..., mmseg::...'
 PLUGS_KEY = 'model.backbone.plugs'
@@ -17,7 +18,7 @@ PLUGS_KEY = 'model.backbone.plugs'
 MMENGINE_HOOKS = ('runtime_info', 'timer', 'sampler_seed', 'logger', 'param_scheduler', 'checkpoint')
 
 
-def read_config(path: str, options: dict | None = None) -> Config:
+def read_config(path: str, options: Mapping | None = None) -> Config:
     """The config of a file with everything it inherits, and the settings that win over it.
 
     Args:
@@ -42,7 +43,6 @@ def read_config(path: str, options: dict | None = None) -> Config:
     hooks = cfg.get('default_hooks') or {}
     for name in [name for name, hook in hooks.items() if hook is None and name not in MMENGINE_HOOKS]:
         del hooks[name]  # mmengine takes only its own six out
-    check_takes_plugs(cfg)
     return cfg
 
 
@@ -50,7 +50,7 @@ def _merge_options(cfg: Config, options: Mapping) -> None:
     """Merges settings of the command line: plugs, which a stock backbone then takes, before arguments of plugs.
 
     Raises:
-        ValueError: if nothing reads a setting, or it does not fit the config.
+        ValueError: if a setting does not fit the config.
     """
     plugs = {
         key: listed_plugs([] if value in ('[]', '()') else value, key)
@@ -96,3 +96,22 @@ def _drop_scope(node, in_hooks: bool = False) -> None:
     elif isinstance(node, list | tuple):
         for child in node:
             _drop_scope(child, in_hooks)
+
+
+def take_plugs(cfg: Config) -> None:
+    """Lets the backbone of a config take plugs: vitplug's host of the same name takes the place of a library's own.
+
+    Raises:
+        ValueError: if it has no backbone, or one without a host.
+    """
+    backbone, scope = (cfg.get('model') or {}).get('backbone') or {}, cfg.get('default_scope')
+    kind = str(backbone.get('type', ''))
+    library, _, name = kind.rpartition('.')
+    hosts = [kind, *([f'vitplug.{name}'] if library in ('', *LIBRARIES) else [])]
+    host = next((one for one in hosts if 'plugs' in defaults_of(registered(MODELS, one, scope))), None)
+    if host is None:
+        raise ValueError(
+            f'{cfg.filename}: its backbone {kind!r} takes no plugs, and vitplug has no host for it: name a config with '
+            'one of the hosts of docs/hosts.md, or write your own (docs/your_host.md)'
+        )
+    backbone['type'] = host

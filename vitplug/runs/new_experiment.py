@@ -13,9 +13,8 @@ from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 
 from vitplug.commands import call, command_parser
-from vitplug.config.hosts import host_type
 from vitplug.config.parts import pipeline_of
-from vitplug.config.reading import read_config
+from vitplug.config.reading import read_config, take_plugs
 from vitplug.config.text import Code, text
 from vitplug.errors import one_line_errors, printable
 from vitplug.files.named import check_new_file, check_weights
@@ -115,7 +114,8 @@ def plug_in(cfg: Config, plugs: Sequence[Mapping], weights: str | None) -> None:
     Raises:
         ValueError: If the backbone takes no plugs, and has no host that does.
     """
-    cfg.model.backbone.update(type=host_type(cfg), plugs=plugs)
+    take_plugs(cfg)
+    cfg.model.backbone.plugs = plugs
     if weights is not None:
         init = None if weights == FROM_SCRATCH else dict(type='vitplug.Pretrained', checkpoint=weights)
         cfg.model.backbone['init_cfg'] = init

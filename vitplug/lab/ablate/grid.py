@@ -13,9 +13,8 @@ from typing import Any
 
 from mmengine.config import Config
 
-from vitplug.config.hosts import take_plugs
-from vitplug.config.keys import check_key
-from vitplug.config.reading import read_config
+from vitplug.config.reading import read_config, take_plugs
+from vitplug.config.slips import check_key
 from vitplug.plugs.text import NONE, label_of, parse_plugs
 from vitplug.spelling import hint
 
