@@ -74,8 +74,6 @@ def takes(words: Words) -> Callable[[Callable[..., None]], Callable[..., None]]:
             init(self, **words.translated(given), **settings)
             self.leaves_out = words.leaves_out
 
-        #: For checks of configs.
-        build.arguments_of_others = tuple(words.defaults)
         return build
 
     return decorate

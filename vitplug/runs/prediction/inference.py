@@ -1,6 +1,5 @@
 """The inferencers of the three libraries around a model that is built: batches, pictures and records of results."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,14 +21,14 @@ def _around(kind: type, model: nn.Module) -> type:
     return type(kind.__name__, (kind,), {'_init_model': lambda *_: model, '_init_collate': lambda *_: pseudo_collate})
 
 
-class Inference(ABC):
+class Inference:
     """A model behind the inferencer of its library.
 
     Args:
         cfg: The config, with the data set of the test as `test_dataloader.dataset`.
         model: The model, with its weights.
         classes: Names of its classes, None where they are unknown.
-        palette: A colour for each.
+        palette: Colours of classes; they are repeated.
         score_thr: Lowest score that is drawn; None for the task's own.
     """
 
@@ -45,7 +44,7 @@ class Inference(ABC):
         palette: Sequence[tuple[int, ...]],
         score_thr: float | None,
     ):
-        self.classes, self.score_thr = classes, score_thr
+        raise NotImplementedError
 
     def collate(self, pictures: Sequence[np.ndarray]) -> Mapping:
         """Pictures as a batch for the model's `test_step`."""
@@ -63,9 +62,9 @@ class Inference(ABC):
         visualizer.add_datasample('truth', image, sample, draw_gt=True, draw_pred=False)
         return visualizer.get_image()
 
-    @abstractmethod
     def record(self, sample: BaseDataElement, name: str, out: Path) -> dict:
         """A prediction as JSON has it; what it has not is written below the folder ``out``, as a file of this name."""
+        raise NotImplementedError
 
 
 class ClassInference(Inference):
@@ -75,7 +74,7 @@ class ClassInference(Inference):
         from mmpretrain import ImageClassificationInferencer
         from mmpretrain.visualization import UniversalVisualizer
 
-        super().__init__(cfg, model, classes, palette, score_thr or 0.0)
+        self.classes, self.score_thr = classes, score_thr or 0.0
         model._config, model._dataset_meta = cfg, dict(classes=classes)
         self.inferencer, self.visualizer = ImageClassificationInferencer(model), UniversalVisualizer()
 
@@ -92,8 +91,7 @@ class ClassInference(Inference):
         return self.visualizer.visualize_cls(image, sample, classes=self.classes, rescale_factor=scale, **which)
 
     def record(self, sample, name, out):
-        best = sample.pred_score.topk(min(TOP, len(sample.pred_score)))
-        scores, labels = best.values.tolist(), best.indices.tolist()
+        scores, labels = (best.tolist() for best in sample.pred_score.topk(min(TOP, len(sample.pred_score))))
         names = dict(names=[self.classes[label] for label in labels]) if self.classes else {}
         return dict(labels=labels, scores=scores, **names)
 
@@ -108,17 +106,12 @@ class MapInference(Inference):
 
         if score_thr is not None:
             raise ValueError(f'--score-thr {score_thr}: a label map has no scores; leave it out')
-        classes = classes or [f'class {label}' for label in range(model.num_classes)]
-        if len(classes) < model.num_classes:
-            raise ValueError(
-                f'decode_head.num_classes = {model.num_classes}, but only {len(classes)} classes have names: set '
-                'test_dataloader.dataset.metainfo.classes to all of them'
-            )
-        super().__init__(cfg, model, classes, palette, None)
-        colours = (list(palette) * len(classes))[: len(classes)]
-        model.dataset_meta = dict(classes=classes, palette=colours)
-        cfg.visualizer = dict(type='SegLocalVisualizer', name='predict', classes=classes, palette=colours)
-        self.inferencer = _around(MMSegInferencer, model)(cfg, classes=classes, palette=colours)
+        named = list(classes or ())
+        self.classes = [*named, *(f'class {label}' for label in range(len(named), model.num_classes))]
+        meta = dict(classes=self.classes, palette=(list(palette) * len(self.classes))[: len(self.classes)])
+        model.dataset_meta = meta
+        cfg.visualizer = dict(type='SegLocalVisualizer', name='predict', **meta)
+        self.inferencer = _around(MMSegInferencer, model)(cfg, **meta)
 
     def record(self, sample, name, out):
         """The label map is a PNG of class indices; the record has the shares of the classes."""
@@ -136,9 +129,8 @@ class ObjectInference(Inference):
     def __init__(self, cfg, model, classes, palette, score_thr):
         from mmdet.apis import DetInferencer
 
-        super().__init__(cfg, model, classes, palette, 0.3 if score_thr is None else score_thr)
-        self.drawing = dict(pred_score_thr=self.score_thr)
-        model.dataset_meta = dict(classes=classes, palette=list(palette))
+        self.classes, self.drawing = classes, dict(pred_score_thr=0.3 if score_thr is None else score_thr)
+        model.dataset_meta = dict(classes=classes, palette=list(palette) * (len(classes or ()) // len(palette) + 1))
         cfg.visualizer = dict(type='DetLocalVisualizer', name='predict', line_width=2)
         self.inferencer = _around(DetInferencer, model)(cfg)
 

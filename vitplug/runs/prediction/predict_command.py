@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from tqdm import tqdm
 
 from vitplug.commands import add_device
 from vitplug.config.options import add_allow_changes, add_exported, add_options, exported_hook, model_parser
-from vitplug.errors import one_line_errors, printable
+from vitplug.errors import printable
 from vitplug.files.picture_sources import Picture, Source, Unreadable, find_sources, read_pictures
 
 from ..checks import model_config
@@ -32,57 +33,51 @@ def main(argv: Sequence[str] | None = None) -> int:
         Exit status: 0; 1 if some of the inputs could not be used, each being named on stderr.
     """
     args = _parser().parse_args(argv)
-    with one_line_errors():
-        if args.batch_size < 1:
-            raise ValueError(f'--batch-size {args.batch_size}: expected at least 1')
-        if args.score_thr is not None and not 0 <= args.score_thr <= 1:
-            raise ValueError(f'--score-thr {args.score_thr}: expected 0 to 1')
-        if (Path(args.out) / RECORDS).exists():
-            raise FileExistsError(f'--out: {args.out} holds the {RECORDS} of another call: choose another folder')
-        sources = find_sources(args.paths)
-        cfg = model_config(args.config, args.checkpoint, 'CHECKPOINT', args.cfg_options)
-        Path(args.out).mkdir(parents=True, exist_ok=True)
-        predictor = Predictor(cfg, args.checkpoint, args.device, args.score_thr, args.allow_changes)
-        if args.exported:
-            HOOKS.build(exported_hook(args.exported)).replace(predictor.model, args.checkpoint)
-        failed = predict(predictor, sources, Path(args.out), args.batch_size)
+    if args.batch_size < 1:
+        raise ValueError(f'--batch-size {args.batch_size}: expected at least 1')
+    if (Path(args.out) / RECORDS).exists():
+        raise FileExistsError(f'--out: {args.out} holds the {RECORDS} of another call: choose another folder')
+    sources = find_sources(args.paths)
+    cfg = model_config(args.config, args.checkpoint, 'CHECKPOINT', args.cfg_options)
+    predictor = Predictor(cfg, args.checkpoint, args.device, args.score_thr, args.allow_changes)
+    if args.exported:
+        HOOKS.build(exported_hook(args.exported)).replace(predictor.model, args.checkpoint)
+    failed = predict(predictor, sources, Path(args.out), args.batch_size)
     print(f'{len(sources) - len(failed)} of {len(sources)} inputs done: {args.out}')
     return 1 if failed else 0
 
 
-def predict(predictor: Predictor, sources: Sequence[Source], out: Path, batch_size: int) -> dict[Source, str]:
+def predict(predictor: Predictor, sources: Sequence[Source], out: Path, batch_size: int) -> set[Source]:
     """Writes pictures and records of all sources as they come, and says on stderr which cannot be used and why.
 
     Returns:
-        Sources that could not be used, or not to their end, with the reasons.
+        Sources that could not be used, or not to their end.
     """
-    failed: dict[Source, str] = {}
+    failed: set[Source] = set()
     read = predictor.read  # a pipeline that reads no files is refused before a file of results is there
 
-    def fail(source: Source, place: object, reason: str) -> None:
-        failed.setdefault(source, reason)
-        tqdm.write(printable(f'cannot use {place}: {reason}'), file=sys.stderr)
+    def fail(source: Source, place: object, reason: object) -> None:
+        failed.add(source)
+        tqdm.write(printable(f'cannot use {place}: {" ".join(str(reason).split())}'), file=sys.stderr)
 
     def pictures() -> Iterator[Picture]:
         for source in sources:
             try:
                 yield from read_pictures(source, read)
             except Unreadable as error:
-                fail(source, source.path, str(error))
+                fail(source, source.path, error)
 
     waiting, total = pictures(), sum(source.count() for source in sources)
     with (
         tqdm(desc='predicting', total=total, unit='picture', mininterval=1.0, disable=None) as bar,
-        Results(predictor, out) as results,
+        closing(Results(predictor, out)) as results,
     ):
         while batch := list(islice(waiting, batch_size)):
             for picture, result in zip(batch, _predict_batch(predictor, batch), strict=True):
-                try:
-                    if isinstance(result, Exception):
-                        raise Unreadable(f'{type(result).__name__}: {" ".join(str(result).split())}') from result
+                if isinstance(result, Exception):
+                    fail(picture.source, picture, f'{type(result).__name__}: {result}')
+                else:
                     results.add(picture, result)
-                except Unreadable as error:
-                    fail(picture.source, picture, str(error))
             bar.update(len(batch))
     return failed
 
@@ -108,19 +103,10 @@ class Results:
     def __init__(self, predictor: Predictor, out: Path):
         self.predictor, self.out = predictor, out
         self.video: tuple[Source, cv2.VideoWriter] | None = None
-
-    def __enter__(self) -> 'Results':
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._close_video()
+        out.mkdir(parents=True, exist_ok=True)
 
     def add(self, picture: Picture, sample: BaseDataElement) -> None:
-        """Writes the drawn picture, and then the record of one.
-
-        Raises:
-            Unreadable: If OpenCV can write no video of these frames.
-        """
+        """Writes the drawn picture, and then the record of one."""
         drawn = self.predictor.draw(picture.pixels, sample)[..., ::-1]
         place = dict(file=str(picture.source.path))
         if picture.frame is None:
@@ -134,20 +120,20 @@ class Results:
 
     def _add_frame(self, picture: Picture, drawn: np.ndarray) -> None:
         if self.video is None or self.video[0] != picture.source:
-            self._close_video()
-            self.video = picture.source, self._open_video(picture, drawn)
+            self.close()
+            path = self.out / PICTURES / f'{picture.source.name}.mp4'
+            path.parent.mkdir(parents=True, exist_ok=True)
+            code, size = cv2.VideoWriter_fourcc(*'mp4v'), (drawn.shape[1], drawn.shape[0])
+            writer = cv2.VideoWriter(str(path), code, picture.fps, size)
+            if not writer.isOpened():
+                raise OSError(
+                    f'OpenCV cannot write {path}, {size[0]} x {size[1]} pixels, {picture.fps} frames a second'
+                )
+            self.video = picture.source, writer
         self.video[1].write(drawn)
 
-    def _open_video(self, picture: Picture, drawn: np.ndarray) -> cv2.VideoWriter:
-        path = self.out / PICTURES / f'{picture.source.name}.mp4'
-        path.parent.mkdir(parents=True, exist_ok=True)
-        size = drawn.shape[1], drawn.shape[0]
-        writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*'mp4v'), picture.fps, size)
-        if not writer.isOpened():
-            raise Unreadable(f'OpenCV cannot write {path}, {size[0]} x {size[1]} pixels, {picture.fps} frames a second')
-        return writer
-
-    def _close_video(self) -> None:
+    def close(self) -> None:
+        """Ends the video that is being written."""
         if self.video is not None:
             self.video[1].release()
         self.video = None

@@ -50,9 +50,8 @@ class Predictor:
         if not cfg.get('test_dataloader'):
             raise ValueError(f'{cfg.filename}: no test_dataloader, whose pipeline pictures go through; add one')
         _, self._dataset = next(loader_leaves(cfg, 'test'))
-        device = check_device(device)
         self.model, meta = load_model(cfg, str(checkpoint), allow_changes)
-        self.model.to(device)
+        self.model.to(check_device(device))
         classes, palette = _names_and_colours(meta, self._dataset)
         test_cfg = copy.deepcopy(cfg)
         test_cfg.test_dataloader = dict(dataset=copy.deepcopy(self._dataset))
@@ -113,35 +112,24 @@ def load_model(cfg: Config, checkpoint: str, allow_changes: bool = False) -> tup
 
 
 def check_device(device: str | None) -> str:
-    """The name of the device to use.
+    """The name of the device to use; None for an accelerator where there is one.
 
     Raises:
         ValueError: If it is unknown or not there.
     """
-    if device is None:
-        return get_device()
     try:
-        torch.empty(0, device=device)
+        return str(torch.empty(0, device=device or get_device()).device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).partition('\n')[0]
-        raise ValueError(f'--device {device}: cannot be used ({reason}); expected cpu, cuda or cuda:NUMBER') from error
-    return device
+        raise ValueError(f'--device {device}: cannot be used ({str(error).splitlines()[0]})') from error
 
 
 def _names_and_colours(meta: Mapping, dataset: Mapping) -> tuple[list[str] | None, list[tuple[int, ...]]]:
-    """Names of the classes (None if unknown), and a colour for each.
-
-    The config comes before the checkpoint for colours, and after it for names.
-    """
-    trained = {str(key).lower(): value for key, value in (meta.get('dataset_meta') or {}).items()}
-    defaults = getattr(DATASETS.get(dataset['type']), 'METAINFO', {})
-    stated = {**defaults, **(dataset.get('metainfo') or {})}
-    classes = trained.get('classes') or stated.get('classes')
-    palette = stated.get('palette') or trained.get('palette')
-    count = len(classes) if classes else 0
-    if not isinstance(palette, list | tuple) or len(palette) < count:
-        palette = [tuple(int(255 * part) for part in colour) for colour in colormaps['tab20'].colors]
-        palette = palette * (count // len(palette) + 1)
+    """Names of the classes (None if unknown) and their colours: the checkpoint's, else the config's or the class's."""
+    trained = {str(key).lower(): value for key, value in (meta.get('dataset_meta') or {}).items() if value}
+    known = {**getattr(DATASETS.get(dataset['type']), 'METAINFO', {}), **(dataset.get('metainfo') or {}), **trained}
+    classes, palette = known.get('classes'), known.get('palette')
+    if not isinstance(palette, list | tuple) or len(palette) < len(classes or ()):
+        palette = [[int(255 * part) for part in colour] for colour in colormaps['tab20'].colors]
     return [str(name) for name in classes] if classes else None, [tuple(colour) for colour in palette]
 
 
