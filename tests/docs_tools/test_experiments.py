@@ -8,8 +8,8 @@ import pytest
 from experiments import BEGIN, END, generate_parts, read_experiments
 from paper_tables import main
 
+from vitplug.lab.study.catalogue import PAPERS
 from vitplug.lab.study.command import _parser
-from vitplug.lab.study.papers import PAPERS
 
 ROOT = Path(__file__).resolve().parents[2]
 LIST = """paper:

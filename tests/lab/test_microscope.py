@@ -23,8 +23,8 @@ from small_models import DETECTION, DIGITS, SEGMENTATION, save_untrained
 import vitplug
 from vitplug.lab.microscope import tiles as tiles_module
 from vitplug.lab.microscope.command import main
-from vitplug.lab.microscope.look import as_picture
 from vitplug.lab.microscope.tiles import attention_tiles
+from vitplug.lab.study.measure import as_picture
 from vitplug.lab.study.places import Place
 
 ROOT = Path(__file__).parents[2]
@@ -101,7 +101,7 @@ def test_fewer_queries_means_of_keys_and_prefix_tokens_as_they_are(monkeypatch):
     probs = found['probs'][1]
     tiles = attention_tiles(probs, Place.of(backbone, 1, SIZES['vit']), 2)
     # The rows of the class token and of every third token of 4 x 5; 2 x 2 keys of 4 x 5 in a cell.
-    assert (tiles.geometry.step, tiles.geometry.pool, tiles.geometry.num_queries) == (3, 2, 1 + 2 * 2)
+    assert (tiles.geometry.step, tiles.geometry.pool, tiles.codes.shape[1]) == (3, 2, 1 + 2 * 2)
     kept = [0, *(1 + row * 5 + column for row in (1, 3) for column in (1, 4))]
     grid = probs[0, 0][:, kept, 1:].reshape(3, 5, 4, 5).numpy()
     cells = [grid[..., top : top + 2, left : left + 2].mean((-2, -1)) for top in (0, 2) for left in (0, 2, 4)]

@@ -13,6 +13,10 @@ GROUPS = 16
 Arrays = Mapping[str, np.ndarray]
 
 
+# What an interval is over.
+IMAGES, GROUPS_OF_IMAGES, ALONE = 'images', 'images, in groups', 'the model alone'
+
+
 @dataclass(frozen=True)
 class Estimate:
     """An array of numbers, each with its interval.
@@ -22,16 +26,16 @@ class Estimate:
         low: Lower ends of the intervals; NaN where there are too few images for one.
         high: Upper ends.
         n: How many images each number is of; 0 for numbers of the model alone.
-        images: What each image gave, ``(images, ...)``, where the numbers are means of it.
-        left_out: What comes out without each image or group, ``(groups, ...)``, where the jackknife gave the intervals.
+        over: What the intervals are over.
+        samples: What each image gave, ``(images, ...)``; over groups of images what comes out without each of them.
     """
 
     mean: np.ndarray
     low: np.ndarray
     high: np.ndarray
     n: np.ndarray
-    images: np.ndarray | None = None
-    left_out: np.ndarray | None = None
+    over: str
+    samples: np.ndarray | None = None
 
 
 def evenly_spaced(count: int, most: int) -> list[int]:
@@ -39,11 +43,12 @@ def evenly_spaced(count: int, most: int) -> list[int]:
     return np.linspace(0, count - 1, min(most, count)).round().astype(int).tolist()
 
 
-def student(values: np.ndarray) -> Estimate:
+def student(values: np.ndarray, over: str = IMAGES) -> Estimate:
     """The mean over images, with the interval of Student's t at :data:`LEVEL`.
 
     Args:
         values: ``(images, ...)``; NaN where an image has no value.
+        over: What the first axis is, in place of images.
 
     Returns:
         An estimate of shape ``(...)``. One image gives a mean without an interval.
@@ -56,7 +61,7 @@ def student(values: np.ndarray) -> Estimate:
         variance = (np.where(there, values - mean, 0) ** 2).sum(0) / (n - 1)
         half = stats.t.ppf((1 + LEVEL) / 2, np.maximum(n - 1, 1)) * np.sqrt(variance / n)
     half = np.where(n > 1, half, np.nan)
-    return Estimate(mean, mean - half, mean + half, n, images=values)
+    return Estimate(mean, mean - half, mean + half, n, over, values)
 
 
 def jackknife(whole: Arrays, left_out: Sequence[Arrays], images: int) -> dict[str, Estimate]:
@@ -80,30 +85,34 @@ def jackknife(whole: Arrays, left_out: Sequence[Arrays], images: int) -> dict[st
             error = np.sqrt((count - 1) / count * ((left - left.mean(0)) ** 2).sum(0))
             half = stats.t.ppf((1 + LEVEL) / 2, count - 1) * error
         n = np.where(np.isfinite(mean), images, 0)
-        estimates[name] = Estimate(mean, mean - half, mean + half, n, left_out=left)
+        estimates[name] = Estimate(mean, mean - half, mean + half, n, GROUPS_OF_IMAGES, left)
     return estimates
 
 
-def paired(model: Estimate, baseline: Estimate) -> Estimate | None:
-    """The difference model - baseline on the same images, with its interval: what an image adds to both cancels.
+def combined(estimates: Sequence[Estimate], weights: Sequence[float]) -> Estimate | None:
+    """The weighted sum of numbers of the same images in the same order, such as a difference, with its interval.
 
-    Args:
-        model: Of the model.
-        baseline: The same of the baseline, of the same images in the same order.
-
-    Returns:
-        The difference; None if the models have other numbers of blocks, heads or images, so that nothing corresponds.
+    Sums are taken image by image: what an image adds to all cancels in a difference. None if the numbers of blocks,
+    heads or images differ, so that nothing corresponds.
     """
-    of_images, left_out = ([np.shape(getattr(e, name)) for e in (model, baseline)] for name in ('images', 'left_out'))
-    if model.mean.shape != baseline.mean.shape or of_images[0] != of_images[1] or left_out[0] != left_out[1]:
+    if len({(one.over, one.mean.shape, np.shape(one.samples)) for one in estimates}) > 1:
         return None
-    if model.images is not None and baseline.images is not None:
-        return student(model.images - baseline.images)
-    difference = model.mean - baseline.mean
-    if model.left_out is None or baseline.left_out is None:
-        return exact({'': difference})['']
-    left_out = [{'': left} for left in model.left_out - baseline.left_out]
-    return jackknife({'': difference}, left_out, int(model.n.max()))['']
+    first, whole = estimates[0], _sum([one.mean for one in estimates], weights)
+    if first.samples is None:
+        return exact({'': whole})['']
+    samples = _sum([one.samples for one in estimates], weights)
+    if first.over == GROUPS_OF_IMAGES:
+        return jackknife({'': whole}, [{'': sample} for sample in samples], int(first.n.max()))['']
+    return student(samples, first.over)
+
+
+def _sum(arrays: Sequence[np.ndarray], weights: Sequence[float]) -> np.ndarray:
+    return np.sum([weight * array for weight, array in zip(weights, arrays, strict=True)], axis=0)
+
+
+def paired(model: Estimate, baseline: Estimate) -> Estimate | None:
+    """The difference model - baseline on the same images; None if nothing corresponds."""
+    return combined([model, baseline], [1, -1])
 
 
 def without_groups(units: Sequence) -> list[list]:
@@ -118,5 +127,5 @@ def exact(values: Arrays) -> dict[str, Estimate]:
     for name, value in values.items():
         value = np.asarray(value, dtype=np.float64)
         nothing = np.full(value.shape, np.nan)
-        estimates[name] = Estimate(value, nothing, nothing, np.zeros(value.shape, int))
+        estimates[name] = Estimate(value, nothing, nothing, np.zeros(value.shape, int), ALONE)
     return estimates

@@ -52,11 +52,6 @@ def test_broad_maps_have_a_place(host):
     assert bool(place.prefix_names) == (host == 'vit')
 
 
-def test_a_place_is_that_of_maps():
-    with pytest.raises(ValueError, match=r"name='block': expected one of \['scores', 'logits', 'probs'"):
-        Place.of(vit(), 3, SIZE, 'block')
-
-
 # --- prefix tokens ---
 
 

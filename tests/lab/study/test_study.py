@@ -15,7 +15,7 @@ from PIL import Image
 from small_models import DETECTION, DIGITS, SEGMENTATION, save_untrained, small_digits
 
 from vitplug.lab.study import catalogue, conditions, rows
-from vitplug.lab.study.catalogue import MEASURES, conditions_of, measures_of
+from vitplug.lab.study.catalogue import MEASURES, PAPERS, conditions_of, measures_of, paper_of
 from vitplug.lab.study.command import main
 from vitplug.lab.study.engine import Study
 from vitplug.lab.study.measure import Seen
@@ -23,7 +23,6 @@ from vitplug.lab.study.measures import neighbours
 from vitplug.lab.study.measures.attention import attention_entropy
 from vitplug.lab.study.measures.cka import centred_grams, cka, unbiased
 from vitplug.lab.study.measures.fields import input_gradient, last_map
-from vitplug.lab.study.papers import PAPERS
 from vitplug.lab.study.places import Place
 from vitplug.lab.study.reset import reset_copy
 from vitplug.lab.study.runs import Run, read_run, read_runs
@@ -175,6 +174,28 @@ def test_labels_belong_to_the_content_of_an_image():
     assert len(keys) == 2
 
 
+def test_right_classes_are_those_of_the_condition():
+    """ImageNet-ReaL has several right classes for an image, or none; ImageNet-A tells 200 classes apart."""
+    names = [f'x/ILSVRC2012_val_{number:08d}.JPEG' for number in range(1, 200)]
+    infos = [dict(img_path=name, gt_label=0) for name in names]
+    dataset = FakeData(infos)
+    run = Run('m', SimpleNamespace(default_scope='mmpretrain'), None, '', {}, [], cache=dict(dataset=dataset))
+    real = conditions_of(['real'])[-1].change(run)
+    counts = [len(real.right(SimpleNamespace(img_path=name))) for name in names]
+    assert min(counts) == 0 and max(counts) > 1
+    sample = SimpleNamespace(gt_label=torch.tensor([1]), pred_score=torch.tensor([0.1, 0.2, 0.4, 0.3]))
+    found = []
+    for changes in (dict(), dict(right=lambda sample: [2, 0]), dict(among=[1, 0]), dict(right=lambda sample: [])):
+        arrays = MEASURES['accuracy'].observe(Seen(replace(run, **changes), 0, {}, sample))
+        found.append([float(arrays['top-1']), float(arrays['top-5'])])
+    assert found[:3] == [[0, 100], [100, 100], [100, 100]] and np.isnan(found[3]).all()
+
+
+class FakeData(list):
+    metainfo = dict(classes=range(1000))
+    get_data_info = list.__getitem__
+
+
 def test_a_test_image_is_found_anywhere_in_the_bank():
     infos = [dict(img=np.full((4, 4), value), gt_label=1) for value in (3, 5)]
     runs = [
@@ -193,7 +214,7 @@ def test_foreign_folders_and_unknown_names_are_refused(names, tmp_path, capsys):
         (tmp_path / 'o', ('--conditions', 'shift:sideways:3'), 'expected one of right, left, down, up'),
         (tmp_path / 'o', ('--conditions', 'nois:3'), 'did you mean noise'),
         (tmp_path / 'o', ('--measures', 'miou'), 'nothing can be measured'),
-        (tmp_path / 'o', ('--images', 'nowhere'), 'no such file or folder; or name a split'),
+        (tmp_path / 'o', ('--images', 'nowhere'), 'no such folder; or name a split'),
     ):
         with pytest.raises(SystemExit) as ended:
             main([names[0], *arguments, '--out', str(out), '--device', 'cpu'])
@@ -244,13 +265,12 @@ def test_a_strangers_measure_and_condition(names, runs, tmp_path, monkeypatch):
 
 def evaluated(run, names, folder, conditions=(), bank=20):
     """Arrays of all images by measure, and their estimates."""
-    study, chosen = Study(Store(folder), bank), measures_of(names, run.library)
-    made = conditions_of(conditions)
-    study.evaluate([run], made, chosen)
+    study = Study(Store(folder), [run], conditions_of(conditions), measures_of(names, run.library), bank)
+    study.evaluate()
     assert not study.left_out
-    changed = study.changed(run, made[-1])
-    units = {m.name: study.units(changed, made[-1], m) for m in chosen}
-    return {m.name: m.estimate(changed, list(units[m.name].values())) for m in chosen}, units
+    last = {measure: list(study.found(measure))[-1] for measure in study.measures}
+    estimates = {measure.name: measure.estimate(changed, units) for measure, (changed, _, units) in last.items()}
+    return estimates, {measure.name: units for measure, (*_, units) in last.items()}
 
 
 def test_measures_are_those_of_the_backbone_image_by_image(runs, tmp_path):
@@ -271,19 +291,18 @@ def test_measures_are_those_of_the_backbone_image_by_image(runs, tmp_path):
     grams = centred_grams(layers)
     assert found['cka']['between blocks'].mean == pytest.approx(cka(unbiased(grams)), rel=1e-6)
     field = np.mean([input_gradient(partial(last_map, run.backbone), x).numpy() for x in inputs], 0)
-    stored = np.mean([unit['field'] for unit in units['erf'].values()], 0)
+    stored = np.mean([unit['field'] for unit in units['erf']], 0)
     assert stored == pytest.approx(field, rel=1e-4, abs=1e-9)
 
 
 def test_seeds_are_paired_and_told():
     def numbers(values):
-        return rows.Numbers({seed: {'x': student(np.array([value, value + 1.0]))} for seed, value in values.items()})
+        return {seed: {'x': student(np.array([value, value + 1.0]))} for seed, value in values.items()}
 
-    one, other = numbers({0: 1.0, 1: 5.0, 2: 2.0}), numbers({2: 1.0, 1: 3.0, 7: 100.0})
-    found = rows.minus(one, other)
-    assert found.over == 'seeds' and float(found.values['x'].mean) == 1.5 and found.by_seed.keys() == {1, 2}
-    assert float(found.values['x'].n) == 2
-    assert rows.minus(numbers({0: 1.0, 1: 2.0}), numbers({5: 1.0, 6: 2.0})) is None
+    found = rows.minus(numbers({0: 1.0, 1: 5.0, 2: 2.0}), numbers({2: 1.0, 1: 3.0, 7: 100.0}))
+    x = rows.of_seeds(found)['x']
+    assert found.keys() == {1, 2} and (float(x.mean), int(x.n), x.over) == (1.5, 2, 'seeds')
+    assert not rows.minus(numbers({0: 1.0, 1: 2.0}), numbers({5: 1.0, 6: 2.0}))
 
 
 def test_the_folder_of_an_ablation_is_paired_by_seed(names, tmp_path):
@@ -299,7 +318,7 @@ def test_the_folder_of_an_ablation_is_paired_by_seed(names, tmp_path):
             torch.save(content, cell / 'last.pth')
             (cell / 'last_checkpoint').write_text('last.pth')
             (cell / 'done').touch() if (label, seed) != ('cb', 1) else None
-    with pytest.raises(ValueError, match='0 cells of an ablation, none with a finished training'):
+    with pytest.raises(ValueError, match='0 cells of an ablation, none finished'):
         read_runs([str(tmp_path)], device='cpu')
     found = read_runs([str(tmp_path / 'grid')], device='cpu')
     assert [(run.label, run.seed) for run in found] == [('none', 0), ('none', 1), ('cb', 0)]
@@ -383,8 +402,8 @@ def test_probes_learn_from_training_images_alone(runs, tmp_path):
     for name in ('knn', 'linear'):
         assert len(units[name]) == IMAGES and 0 <= float(found[name]['top-1'].mean) <= 100
     train = read_run(str(CB), None, 'same', 'train', 'cpu')
-    same = Study(Store(tmp_path), 20)
-    same.evaluate([replace(train, num=12)], conditions_of([]), measures_of(['knn'], train.library))
+    same = Study(Store(tmp_path), [replace(train, num=12)], conditions_of([]), measures_of(['knn'], train.library), 20)
+    same.evaluate()
     [reason] = same.left_out.values()
     assert '12 images are in train_dataloader and are tested' in reason
 
@@ -394,12 +413,11 @@ def test_a_bank_is_of_the_changed_model_and_of_clean_images(runs, tmp_path):
     found, _ = evaluated(run, ['knn'], stores[0], ['reset:ape-random'])
     model, _ = reset_copy(run.model, 'ape-random')
     alone, _ = evaluated(replace(run, model=model, content='other', cache={}), ['knn'], stores[1])
-    assert found['knn']['top-1'].images.tolist() == alone['knn']['top-1'].images.tolist()
+    assert found['knn']['top-1'].samples.tolist() == alone['knn']['top-1'].samples.tolist()
     # Without the clean images before it, noise does not reach the training images.
     banks = []
     for store, chosen in ((stores[2], []), (stores[3], ['noise:60'])):
-        study = Study(Store(store), 20)
-        study.evaluate([run], conditions_of(chosen)[-1:], measures_of(['knn'], run.library))
+        Study(Store(store), [run], conditions_of(chosen)[-1:], measures_of(['knn'], run.library), 20).evaluate()
         [path] = (store / 'arrays').glob('*training-images*')
         banks.append(np.load(path))
     assert all(np.array_equal(banks[0][key], banks[1][key]) for key in banks[0].files)
@@ -432,7 +450,7 @@ def test_segmentation_scores_and_dense_neighbours(digits, tmp_path):
     assert float(found['miou']['mIoU'].mean) == pytest.approx(metric.compute_metrics(metric.results)['mIoU'], abs=0.01)
     assert float(found['loss']['cross entropy'].mean) > 0
     # Features that are the classes themselves: nearest neighbours of patches know them.
-    areas = np.sum([unit['areas'] for unit in units['dense_knn'].values()], 0)
+    areas = np.sum([unit['areas'] for unit in units['dense_knn']], 0)
     assert areas.shape == (2, len(run.dataset.metainfo['classes'])) and (areas[0] <= areas[1]).all()
     label = torch.tensor([[0, 0, 1, 255], [0, 1, 1, 255]])
     shares = neighbours.patch_shares(label, (1, 2), SimpleNamespace(dataset=run.dataset, cfg=run.cfg))
@@ -475,12 +493,11 @@ def test_networks_without_sockets_and_of_timm(digits, tmp_path, names):
 
 @pytest.mark.parametrize('name', PAPERS)
 def test_every_part_of_a_paper_is_made_of_known_parts(name):
-    paper = PAPERS[name]
-    library = 'mmpretrain'
-    assert measures_of(paper.measures, library)
-    conditions = conditions_of([text for text in paper.conditions if text != 'real'])
+    paper = paper_of(name, [])
+    assert measures_of(paper['measures'], 'mmpretrain')
+    conditions = conditions_of([text for text in paper['conditions'] if text != 'real'])
     known = {condition.name for condition in conditions} | {'ImageNet-ReaL', 'ImageNet-V2', 'ImageNet-A'}
-    assert paper.figures.keys() <= known
+    assert paper['figures'].keys() <= known
 
 
 def test_pictures_of_all_kinds_are_written(names, digits, tmp_path):

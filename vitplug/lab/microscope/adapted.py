@@ -4,18 +4,20 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from vitplug.adapters import host_of
 from vitplug.files.named import check_new_file
-from vitplug.files.whole import write_whole
-from vitplug.lab.study.adapted import image_batches, image_host_of, in_inference
+from vitplug.files.whole import write_bytes
+from vitplug.lab.study.adapted import image_batches, in_inference
+from vitplug.lab.study.measure import as_picture
 from vitplug.lab.study.measures.grad_cam import grad_cams
 from vitplug.tasks.targets import ClassLogit
 
-from .classes import logits_of, named_scores
-from .look import Model, Prediction, View, as_picture
+from .look import Model, Prediction, View, named_scores
 from .writing import MAX_MB, facts_of, write_page
 
 
@@ -55,27 +57,21 @@ def microscope(
     check_new_file(path, 'out', ('.html',))
     given = {'Baseline': baseline, 'Model': model} if baseline is not None else {'Model': model}
     networks = {title: getattr(one, '_orig_mod', one) for title, one in given.items()}
+    views = []
     with in_inference(*networks.values()):
-        inputs = [image[None] for batch in image_batches(images) for image in batch]
         models = [_model(title, network) for title, network in networks.items()]
-        views = [
-            View(
-                ', '.join(filter(None, (f'image {index}', note))),
-                picture,
-                [x] * len(models),
-                [_predicted(network, x, classes) for network in networks.values()],
-            )
-            for index, x in enumerate(inputs)
-            for picture, note in [as_picture(x[0], tuple(x.shape[-2:]))]
-        ]
+        for index, x in enumerate(image[None] for batch in image_batches(images) for image in batch):
+            picture, note = as_picture(x[0], tuple(x.shape[-2:]))
+            predicted = [_predicted(network, x, classes) for network in networks.values()]
+            name = f'image {index}, {note}' if note else f'image {index}'
+            views.append(View(name, picture, [x] * len(models), predicted))
         page = write_page(models, views, facts_of(models, [view.name for view in views], 'vitplug.microscope'), max_mb)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, lambda part: part.write_bytes(page))
+    write_bytes(path, page)
     return path
 
 
 def _model(title: str, network: nn.Module) -> Model:
-    backbone, kind = image_host_of(network, 'microscope'), type(network)
+    backbone, kind = host_of(network), type(network)
     count = sum(parameter.numel() for parameter in network.parameters())
     return Model(
         title,
@@ -85,6 +81,14 @@ def _model(title: str, network: nn.Module) -> Model:
         backbone,
         partial(grad_cams, network, target=ClassLogit(logits=lambda model, x: logits_of(model, model(x)))),
     )
+
+
+def logits_of(model: nn.Module, output: Any) -> Tensor | None:
+    """Logits ``(B, classes)`` in the output of a classifier; None of another model."""
+    logits = getattr(output, 'logits', output)
+    # timm's models without a head give features of the same shape.
+    has_no_head = getattr(model, 'num_classes', None) == 0
+    return None if has_no_head or not isinstance(logits, Tensor) or logits.ndim != 2 else logits
 
 
 @torch.no_grad()
@@ -98,8 +102,7 @@ def _predicted(network: nn.Module, x: Tensor, classes: Sequence[str] | None) -> 
         logits = logits_of(network, network(x))
     except Exception as error:  # of any kind, by any library
         raise ValueError(
-            f'{type(network).__name__} does not run on an image {tuple(x.shape)} of {x.dtype}: {error}; give images as '
-            'the model takes them, and a model that takes images alone'
+            f'{type(network).__name__} does not run on an image {tuple(x.shape)} of {x.dtype}: {error}'
         ) from error
     if logits is None:
         return Prediction('no prediction: the model gives no logits of classes')

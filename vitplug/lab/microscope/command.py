@@ -1,17 +1,15 @@
 """The command behind `tools/analysis_tools/microscope.py`."""
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from mmengine.config import Config
 from mmengine.registry import DATASETS, init_default_scope
 from mmengine.structures import BaseDataElement
 from torch import Tensor
-from tqdm import tqdm
 
 from vitplug.checkpoints.files import local_file
 from vitplug.commands import add_device, call
@@ -23,12 +21,12 @@ from vitplug.files.folders import IMAGE_SUFFIXES
 from vitplug.files.named import check_new_file
 from vitplug.files.whole import write_bytes
 from vitplug.hosting import PluggedModel
+from vitplug.lab.study.measure import as_picture
 from vitplug.lab.study.measures.grad_cam import grad_cams
 from vitplug.runs.checks import model_config
 from vitplug.runs.prediction import Predictor
 
-from .classes import named_scores
-from .look import Model, Prediction, View, as_picture
+from .look import Model, Prediction, View, named_scores
 from .writing import MAX_MB, facts_of, write_page
 
 #: Where images are looked for, in this order. Training sets may be large, and show nothing of a model.
@@ -48,13 +46,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         subjects = [Subject(title, config, checkpoint, args) for title, config, checkpoint in named]
         scopes = {subject.cfg.default_scope for subject in subjects}
         if len(scopes) > 1:
-            raise ValueError(
-                f'--baseline: models of one task are compared, and these are of {", ".join(sorted(scopes))}'
-            )
+            raise ValueError(f'--baseline: models of one task are compared, these are of {", ".join(sorted(scopes))}')
         facts = facts_of([subject.model for subject in subjects], args.images, call('microscope', argv))
         views = [view_of(subjects, path, truth) for path, truth in find_truths(subjects[-1], args.images).items()]
-        progress = partial(tqdm, desc='looking', unit='image', disable=None)
-        page = write_page([subject.model for subject in subjects], views, facts, args.max_mb, progress)
+        page = write_page([subject.model for subject in subjects], views, facts, args.max_mb)
         write_bytes(args.out, page)
     print(f'report: {args.out} ({len(page) / 1e6:.2f} MB)')
 
@@ -75,25 +70,20 @@ class Subject:
     def __init__(self, title: str, config: str, checkpoint: str, args: argparse.Namespace):
         self.cfg = model_config(config, checkpoint, 'CHECKPOINT', args.cfg_options)
         self.predictor = Predictor(self.cfg, checkpoint, args.device, allow_changes=args.allow_changes)
-        network = self.predictor.model
-        backbone = getattr(network, 'backbone', None)
+        backbone = getattr(self.predictor.model, 'backbone', None)
         if not isinstance(backbone, PluggedModel):
-            raise ValueError(
-                f'{config}: model.backbone is a {type(backbone).__name__}, which records no intermediates: expected '
-                "one of vitplug's, such as vitplug.VisionTransformer or vitplug.SwinTransformer, which have the same "
-                'arguments and weights'
-            )
+            raise ValueError(f"{config}: model.backbone is a {type(backbone).__name__}: expected one of vitplug's")
         self.model = Model(
             title,
             Path(config).stem,
             f'{Path(config).stem}, {type(backbone).__name__}: {backbone.plug_summary}',
             f'{config}, {checkpoint} (sha256 {file_hash(Path(local_file(checkpoint)))[:12]})',
             backbone,
-            partial(grad_cams, network),
+            partial(grad_cams, self.predictor.model),
         )
 
-    def predict(self, path: Path) -> tuple[np.ndarray, Mapping[str, Any], BaseDataElement]:
-        """Pixels of an image file, the batch of its own, and what is predicted.
+    def look_at(self, path: Path) -> tuple[np.ndarray, Mapping[str, Any], Tensor, Prediction]:
+        """Pixels of an image file, the batch of its own, the same as the backbone gets it, and what is predicted.
 
         Raises:
             ValueError: If it cannot be read, or the pipeline fails on it.
@@ -103,17 +93,12 @@ class Subject:
             batch = self.predictor.collate([pixels])
         except Exception as error:  # decoders and transforms of any kind
             raise ValueError(f'{path}: cannot be read: {type(error).__name__}: {error}') from error
-        return pixels, batch, self.predictor.run(batch)[0]
-
-    def inputs(self, batch: Mapping[str, Any]) -> Tensor:
-        """The batch as the backbone gets it, ``(1, C, H, W)``."""
-        return self.predictor.model.data_preprocessor(batch, training=False)['inputs']
-
-    def said(self, pixels: np.ndarray, sample: BaseDataElement) -> Prediction:
-        """A prediction in words for a class, drawn by the library otherwise."""
+        [sample] = self.predictor.run(batch)
         if 'pred_score' in sample:
-            return Prediction(named_scores(sample.pred_score, self.predictor.task.classes))
-        return Prediction('', self.predictor.draw(pixels, sample))
+            said = Prediction(named_scores(sample.pred_score, self.predictor.task.classes))
+        else:
+            said = Prediction('', self.predictor.draw(pixels, sample))
+        return pixels, batch, self.predictor.model.data_preprocessor(batch, training=False)['inputs'], said
 
 
 def view_of(subjects: Sequence[Subject], path: Path, truth: BaseDataElement | None) -> View:
@@ -122,19 +107,14 @@ def view_of(subjects: Sequence[Subject], path: Path, truth: BaseDataElement | No
     Raises:
         ValueError: If it cannot be read, or becomes images of two sizes.
     """
-    predicted = [subject.predict(path) for subject in subjects]
-    before = predicted[-1][1]['inputs'][0]
-    inputs = [subject.inputs(batch) for subject, (_, batch, _) in zip(subjects, predicted, strict=True)]
+    pixels, batches, inputs, said = zip(*(subject.look_at(path) for subject in subjects), strict=True)
     sizes = [tuple(x.shape[-2:]) for x in inputs]
     if len({*sizes}) > 1:
-        raise ValueError(
-            f'--baseline: {path} becomes an image of {sizes[0]} and of {sizes[1]} pixels in the two test pipelines: '
-            'maps side by side need images of one size; give the baseline a config with the same test_dataloader'
-        )
+        raise ValueError(f'--baseline: {path} becomes an image of {sizes[0]} and of {sizes[1]} pixels: one is needed')
+    before = batches[-1]['inputs'][0]
     rgb = before.flip(0) if len(before) == 3 else before  # pipelines load blue first
     picture, note = as_picture(rgb, sizes[-1])
-    said = [subject.said(pixels, sample) for subject, (pixels, _, sample) in zip(subjects, predicted, strict=True)]
-    known = None if truth is None else truth_of(subjects[-1], predicted[-1][0], truth)
+    known = None if truth is None else truth_of(subjects[-1], pixels[-1], truth)
     return View(f'{path.name}, {note}' if note else path.name, picture, inputs, said, known)
 
 
@@ -149,9 +129,9 @@ def find_truths(subject: Subject, paths: Sequence[Path]) -> dict[Path, BaseDataE
     found: dict[Path, BaseDataElement | None] = dict.fromkeys(paths)
     wanted = {path.resolve(): path for path in paths}
     init_default_scope(subject.cfg.default_scope)
-    for settings in _data_sets(subject.cfg):
+    for _, settings in (leaf for split in SPLITS for leaf in loader_leaves(subject.cfg, split)):
         try:
-            dataset = DATASETS.build(settings)
+            dataset = DATASETS.build(dict(settings))
         except (ValueError, OSError):
             continue
         for index in range(len(dataset)):
@@ -161,18 +141,11 @@ def find_truths(subject: Subject, paths: Sequence[Path]) -> dict[Path, BaseDataE
     return found
 
 
-def _data_sets(cfg: Config) -> Iterator[dict]:
-    for split in SPLITS:
-        if cfg.get(f'{split}_dataloader'):
-            yield from (dict(settings) for _, settings in loader_leaves(cfg, split))
-
-
 def truth_of(subject: Subject, pixels: np.ndarray, truth: BaseDataElement) -> Prediction | None:
     """What the data say of an image, a sample with annotations; None if nothing."""
     if 'gt_label' in truth:
         classes = subject.predictor.task.classes
-        labels = truth.gt_label.tolist()
-        return Prediction(', '.join(str(classes[label]) if classes else f'class {label}' for label in labels))
+        return Prediction(', '.join(str(classes[i]) if classes else f'class {i}' for i in truth.gt_label.tolist()))
     if 'gt_sem_seg' not in truth and 'gt_instances' not in truth:
         return None
     if 'gt_instances' in truth:  # mmdet's boxes are no tensors yet
@@ -186,20 +159,13 @@ def _parser() -> argparse.ArgumentParser:
         'Write one HTML file that shows what a model sees: the attention of every token of images, by block and head, '
         'beside that of a baseline, with predictions and ground truth. It opens without a network.',
     )
-    parser.add_argument('images', nargs='+', type=Path, metavar='IMAGE', help='image files, about four')
-    parser.add_argument(
-        '--baseline', nargs=2, metavar=('CONFIG', 'CHECKPOINT'), help='model to compare with, such as one without plugs'
-    )
-    parser.add_argument(
-        '--out', type=Path, default=Path('report.html'), metavar='HTML', help='a new file (default report.html)'
-    )
-    parser.add_argument(
-        '--max-mb',
-        type=float,
-        default=MAX_MB,
-        metavar='MB',
-        help='largest file, in millions of bytes (default 5); fewer queries are kept until it fits',
-    )
+    add = parser.add_argument
+    add('images', nargs='+', type=Path, metavar='IMAGE', help='image files, about four')
+    baseline = 'model to compare with, such as one without plugs'
+    add('--baseline', nargs=2, metavar=('CONFIG', 'CHECKPOINT'), help=baseline)
+    add('--out', type=Path, default=Path('report.html'), metavar='HTML', help='a new file (default report.html)')
+    largest = 'largest file, in millions of bytes (default 5); fewer queries are kept until it fits'
+    add('--max-mb', type=float, default=MAX_MB, metavar='MB', help=largest)
     add_device(parser)
     add_options(parser, 'settings that win over the configs')
     add_allow_changes(parser)

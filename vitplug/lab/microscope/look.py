@@ -1,6 +1,6 @@
 """What a model does with an image: its attention maps, rollout, token norms and Grad-CAM, block by block."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,8 @@ from vitplug.lab.study.places import Place, dense_maps
 
 from .tiles import Tiles, attention_tiles, image_tiles
 
+# Classes with the highest scores that are named.
+TOP = 3
 #: Tiles by kind of map and block.
 Kinds = dict[str, dict[int, Tiles]]
 
@@ -74,23 +76,12 @@ class View:
     truth: Prediction | None = None
 
 
-def as_picture(pixels_CHW: Tensor, size: tuple[int, int]) -> tuple[np.ndarray, str]:
-    """Pixels, red first, as a picture ``(height, width, 3)`` of a size, and what it shows of images without colours.
-
-    Padding is black. Pixels that are no numbers from 0 to 255, after a pipeline that normalises, keep contrasts alone.
-    """
-    pixels_CHW, note = pixels_CHW.detach().cpu(), ''
-    if len(pixels_CHW) != 3:  # grey, or bands that have no colours of their own
-        note = '' if len(pixels_CHW) == 1 else f'channel 0 of {len(pixels_CHW)}'
-        pixels_CHW = pixels_CHW[:1].expand(3, -1, -1)
-    if pixels_CHW.dtype != torch.uint8:
-        low, high = pixels_CHW.amin(), pixels_CHW.amax()
-        pixels_CHW = (pixels_CHW.double() - low) / (high - low).double().clamp(min=1e-30) * 255
-    pixels = pixels_CHW.permute(1, 2, 0).round().to(torch.uint8).numpy()
-    picture = np.zeros((*size, 3), np.uint8)
-    height, width = (min(sides) for sides in zip(size, pixels.shape[:2], strict=True))
-    picture[:height, :width] = pixels[:height, :width]
-    return picture, note
+def named_scores(scores: Tensor, classes: Sequence[str] | None) -> str:
+    """The classes with the highest scores ``(classes,)`` in words; without names, by their numbers."""
+    best = zip(*scores.topk(min(TOP, len(scores))), strict=True)
+    return ', '.join(
+        f'{classes[int(label)] if classes else f"class {int(label)}"}: {float(score):.1%}' for score, label in best
+    )
 
 
 def look(model: Model, inputs: Tensor, most_queries: int) -> Kinds:
@@ -102,7 +93,7 @@ def look(model: Model, inputs: Tensor, most_queries: int) -> Kinds:
     if len(kinds['probs']) < looking.num_layers:
         kinds.pop('rollout')
     # Blocks whose maps no plug changes have the same tiles twice.
-    if all(tiles.equals(kinds['probs'].get(layer)) for layer, tiles in kinds['maps'].items()):
+    if all(layer in kinds['probs'] and tiles.equals(kinds['probs'][layer]) for layer, tiles in kinds['maps'].items()):
         kinds.pop('maps')
     return {kind: by_layer for kind, by_layer in kinds.items() if by_layer}
 

@@ -300,14 +300,8 @@
 
   function moveToken(event) {
     const tiles = leading();
-    const pages = {PageUp: -1, PageDown: 1}[event.key];
-    if (!pages && !(event.key in MOVES && tiles)) return;
+    if (!(event.key in MOVES && tiles)) return;
     event.preventDefault();
-    if (pages) {
-      state.block = clamp(state.block + pages, 0, numBlocks - 1);
-      repaint();
-      return;
-    }
     const {queries, step} = tiles;
     const cell = tokenAt(queries, state.y, state.x).map((place, axis) =>
       clamp(Math.floor(place / step) + MOVES[event.key][axis], 0, Math.ceil(queries.hw[axis] / step) - 1));
@@ -343,8 +337,7 @@
     document.documentElement.dataset.ready = 'true';
   } catch (error) {
     byId('trouble').hidden = false;
-    byId('trouble').textContent = `The maps cannot be shown: ${error.message}. They need Chrome from version 80, Firefox `
-      + 'from 113 or Safari from 16.4.';
+    byId('trouble').textContent = `The maps cannot be shown in this browser: ${error.message}.`;
     throw error;
   }
 })();

@@ -6,7 +6,6 @@ smallest, at most 0: a value is off by half a step at most. Attention to keys be
 which often is far larger, is kept beside it as it is.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
@@ -51,21 +50,6 @@ class Geometry:
     shift: int = 0
     padded: tuple[int, int] = (0, 0)
 
-    @property
-    def num_queries(self) -> int:
-        if self.queries is None:
-            return 1
-        return self.prefix[0] + math.prod(ceil_div(side, self.step) for side in self.queries.hw)
-
-    @property
-    def num_cells(self) -> int:
-        """Cells of a tile."""
-        hw = (self.window, self.window) if self.window else self.keys.hw
-        return math.prod(ceil_div(side, self.pool) for side in hw)
-
-    def as_json(self) -> dict:
-        return {**asdict(self), 'num_queries': self.num_queries, 'num_cells': self.num_cells}
-
 
 @dataclass(frozen=True, eq=False)
 class Tiles:
@@ -82,10 +66,12 @@ class Tiles:
     codes: np.ndarray
     numbers: np.ndarray
 
-    def equals(self, other: 'Tiles | None') -> bool:
-        return other is not None and all(
-            np.array_equal(*pair) for pair in ((self.codes, other.codes), (self.numbers, other.numbers))
-        )
+    def equals(self, other: 'Tiles') -> bool:
+        return np.array_equal(self.codes, other.codes) and np.array_equal(self.numbers, other.numbers)
+
+    def as_json(self) -> dict:
+        """The geometry, with the lengths of the axes of the codes."""
+        return {**asdict(self.geometry), 'num_queries': self.codes.shape[1], 'num_cells': self.codes.shape[2]}
 
 
 def encode(values: Tensor, geometry: Geometry) -> Tiles:

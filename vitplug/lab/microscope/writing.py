@@ -7,7 +7,7 @@ import json
 import re
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from html import escape
 from importlib.resources import files
@@ -36,13 +36,11 @@ MODES = dict(
 )
 
 
-def write_page(
-    models: Sequence[Model],
-    views: Sequence[View],
-    facts: Mapping[str, str],
-    max_mb: float,
-    progress: Callable[[Iterable], Iterable] = iter,
-) -> bytes:
+#: A view, and of each model its maps and what its Grad-CAM explains.
+Looked = tuple[View, Sequence[Kinds], Sequence[str]]
+
+
+def write_page(models: Sequence[Model], views: Sequence[View], facts: Mapping[str, str], max_mb: float) -> bytes:
     """The page of models and images, with as many queries as fit.
 
     Args:
@@ -50,7 +48,6 @@ def write_page(
         views: The images.
         facts: How the page was made, for its foot.
         max_mb: Largest size in millions of bytes.
-        progress: Wraps the images, to show how far it is.
 
     Raises:
         ValueError: If not even a single query fits, or a map is not finite.
@@ -58,14 +55,13 @@ def write_page(
     cams = [[grad_cam_tiles(model, x) for model, x in zip(models, view.inputs, strict=True)] for view in views]
     most = MOST_QUERIES
     while True:
-        kinds = [
-            [
-                look(model, x, most) | (dict(gradcam=tiles) if tiles else {})
-                for model, x, (tiles, _) in zip(models, view.inputs, of_view, strict=True)
-            ]
-            for view, of_view in zip(progress(views), cams, strict=True)
-        ]
-        page = _page(models, views, kinds, [[text for _, text in of_view] for of_view in cams], facts)
+        looked: list[Looked] = []
+        for view, of_view in zip(views, cams, strict=True):
+            kinds = [look(model, x, most) for model, x in zip(models, view.inputs, strict=True)]
+            for maps, (tiles, _) in zip(kinds, of_view, strict=True):
+                maps |= dict(gradcam=tiles) if tiles else {}
+            looked.append((view, kinds, [text for _, text in of_view]))
+        page = _page(models, looked, facts)
         share = max_mb * 1e6 / len(page)
         if share >= 1:
             return page
@@ -75,7 +71,7 @@ def write_page(
                 'images, or allow a larger file'
             )
         # Most of a page grows with the square of the side.
-        widest = max((max(tiles.geometry.queries.hw) for tiles in _attention(kinds)), default=1)
+        widest = max((max(tiles.geometry.queries.hw) for tiles in _attention(looked)), default=1)
         most = max(1, min(min(most, widest) - 1, int(min(most, widest) * share**0.5)))
 
 
@@ -91,54 +87,35 @@ def facts_of(models: Sequence[Model], images: Sequence[object], made_by: str) ->
     )
 
 
-def _attention(kinds: Sequence[Sequence[Kinds]]) -> Iterator[Tiles]:
-    for of_view in kinds:
-        for of_model in of_view:
-            yield from of_model['probs'].values() if 'probs' in of_model else ()
+def _attention(looked: Sequence[Looked]) -> list[Tiles]:
+    return [tiles for _, kinds, _ in looked for maps in kinds for tiles in maps.get('probs', {}).values()]
 
 
-def _page(
-    models: Sequence[Model],
-    views: Sequence[View],
-    kinds: Sequence[Sequence[Kinds]],
-    cams: Sequence[Sequence[str]],
-    facts: Mapping[str, str],
-) -> bytes:
+def _page(models: Sequence[Model], looked: Sequence[Looked], facts: Mapping[str, str]) -> bytes:
     blob = bytearray()
+    there = {kind for _, kinds, _ in looked for maps in kinds for kind in maps}
+    images = []
+    for view, kinds, cams in looked:
+        said = (*view.predictions, *([view.truth] if view.truth else []))
+        maps = [
+            {kind: _stored(tiles, model, blob) for kind, tiles in of_model.items()}
+            for model, of_model in zip(models, kinds, strict=True)
+        ]
+        image = dict(name=view.name, src=picture_url(view.picture), hw=view.picture.shape[:2], maps=maps, cams=cams)
+        images.append(image | dict(predictions=[_said(one) for one in said]))
     content = dict(
         colours=(colormaps[COLOURS](np.arange(256))[:, :3] * 255).round().astype(int).tolist(),
         models=[
-            dict(
-                title=model.title,
-                blocks=len(model.backbone.plugged_blocks()),
-                prefix=list(model.backbone.prefix_names),
-            )
-            for model in models
+            dict(title=one.title, blocks=len(one.backbone.plugged_blocks()), prefix=list(one.backbone.prefix_names))
+            for one in models
         ],
-        modes=[
-            dict(id=name, title=title, kinds=own)
-            for name, (title, own) in MODES.items()
-            if any(kind in of_model for of_view in kinds for of_model in of_view for kind in own)
-        ],
-        images=[
-            dict(
-                name=view.name,
-                src=picture_url(view.picture),
-                hw=view.picture.shape[:2],
-                maps=[
-                    {kind: _stored(tiles, model, blob) for kind, tiles in of_model.items()}
-                    for model, of_model in zip(models, of_view, strict=True)
-                ],
-                predictions=[_said(one) for one in (*view.predictions, *([view.truth] if view.truth else []))],
-                cams=texts,
-            )
-            for view, of_view, texts in zip(views, kinds, cams, strict=True)
-        ],
+        modes=[dict(id=name, title=title, kinds=own) for name, (title, own) in MODES.items() if there & own.keys()],
+        images=images,
     )
     parts = {
         'title': escape(f'Microscope: {models[-1].name}'),
         'models': ''.join(f'<p>{escape(model.title)}: {escape(model.about)}.</p>' for model in models),
-        'stored': escape(stored(kinds)),
+        'stored': escape(stored(_attention(looked))),
         'foot': ''.join(f'<dt>{escape(name)}</dt><dd>{escape(text)}</dd>' for name, text in facts.items()),
         'data': json.dumps(content, separators=(',', ':')).replace('<', '\\u003c'),
         'blob': base64.b64encode(zlib.compress(bytes(blob), 9)).decode(),
@@ -159,7 +136,7 @@ def _stored(tiles: Mapping[int, Tiles], model: Model, blob: bytearray) -> list[d
         blob += bytes(-len(blob) % 4)  # float32 begins at multiples of 4
         numbers_at = len(blob)
         blob += one.numbers.astype('<f4').tobytes()
-        entries[layer] = one.geometry.as_json() | dict(numbers=numbers_at, codes=len(blob))
+        entries[layer] = one.as_json() | dict(numbers=numbers_at, codes=len(blob))
         blob += one.codes.tobytes()
     return entries
 
@@ -168,10 +145,9 @@ def _said(one: Prediction) -> dict:
     return dict(text=one.text, src=None if one.picture is None else picture_url(one.picture))
 
 
-def stored(kinds: Sequence[Sequence[Kinds]]) -> str:
+def stored(attention: Sequence[Tiles]) -> str:
     """What is kept of the attention maps, and what is not, in words."""
-    steps = sorted({tiles.geometry.step for tiles in _attention(kinds)})
-    pools = sorted({tiles.geometry.pool for tiles in _attention(kinds)})
+    steps, pools = (sorted({getattr(one.geometry, side) for one in attention}) for side in ('step', 'pool'))
     queries = ', '.join('all' if step == 1 else f'one of {step} x {step}' for step in steps)
     keys = ', '.join('all' if pool == 1 else f'means of {pool} x {pool}' for pool in pools)
     return (

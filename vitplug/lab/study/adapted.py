@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from vitplug.adapters import AdaptedModel, host_of
+from vitplug.adapters import host_of
 from vitplug.attention import Site
 
 from .measures.attention import attention_entropy, mean_attention_distance, non_locality
@@ -57,39 +57,27 @@ def measure(
         the similarity of a single patch token is NaN.
 
     Raises:
-        ValueError: If the model has no plugs or takes text, a name is unknown, or there are no images ``(B, C, H, W)``.
+        ValueError: If the model has no plugs or takes text, or there are no images ``(B, C, H, W)``.
+        KeyError: If a name is unknown.
     """
-    host, names = image_host_of(model, 'measure'), (names,) if isinstance(names, str) else tuple(names)
-    if unknown := [name for name in names if name not in (*OF_MAPS, *OF_TOKENS)]:
-        raise ValueError(f'names={unknown}: expected some of {[*OF_MAPS, *OF_TOKENS]}')
-    total, sums = 0, {name: {} for name in names}
+    host, total = host_of(model), 0
+    of = {name: OF_MAPS.get(name) or OF_TOKENS[name] for name in ([names] if isinstance(names, str) else names)}
+    sums: dict[str, dict[int, Tensor]] = {name: {} for name in of}
+
+    def reduce(kind: str, tensor: Tensor, site: Site) -> None:
+        place = Place.of(host, site.index, size)
+        for name, function in of.items():
+            if (kind == 'probs') == (name in OF_MAPS):
+                value = function(tensor, place) if kind == 'probs' else function(tensor[:, place.layout.num_prefix :])
+                sums[name][site.index] = sums[name].get(site.index, 0) + value.double().sum(0)
+
     with in_inference(model):
         for batch in image_batches(images):
-
-            def reduce(kind: str, tensor: Tensor, site: Site, size=tuple(batch.shape[-2:])) -> None:
-                place = Place.of(host, site.index, size)
-                tokens = tensor[:, place.layout.num_prefix :]
-                for name in names:
-                    if (kind == 'probs') == (name in OF_MAPS):
-                        value = OF_MAPS[name](tensor, place) if kind == 'probs' else OF_TOKENS[name](tokens)
-                        sums[name][site.index] = sums[name].get(site.index, 0) + value.double().sum(0)
-
-            wanted = ('probs', 'block') if set(names) & set(OF_MAPS) else ('block',)
+            size = tuple(batch.shape[-2:])
+            wanted = ('probs', 'block') if of.keys() & OF_MAPS.keys() else ('block',)
             host.forward_intermediates(batch, wanted, reduce=reduce)
             total += len(batch)
     return {name: {block: value / total for block, value in by_block.items()} for name, by_block in sums.items()}
-
-
-def image_host_of(model: nn.Module, wanted: str) -> AdaptedModel:
-    """The host of a model that takes images; ``wanted`` names the call.
-
-    Raises:
-        ValueError: If it has no plugs, or takes text.
-    """
-    host = host_of(model)
-    if host.names.patch is None:
-        raise ValueError(f'{wanted}: {type(model).__name__} takes text, and these are measures of images')
-    return host
 
 
 def image_batches(images: Tensor | Iterable[Tensor]) -> Iterator[Tensor]:
@@ -99,9 +87,9 @@ def image_batches(images: Tensor | Iterable[Tensor]) -> Iterator[Tensor]:
         ValueError: If there is no image, or something else.
     """
     total = 0
-    for batch in images if isinstance(images, Iterable) and not isinstance(images, Tensor) else [images]:
-        if not isinstance(batch, Tensor) or batch.ndim != 4 or not batch.is_floating_point():
-            what = f'{batch.dtype} {tuple(batch.shape)}' if isinstance(batch, Tensor) else type(batch).__name__
+    for batch in [images] if isinstance(images, Tensor) else images:
+        if batch.ndim != 4 or not batch.is_floating_point():
+            what = f'{batch.dtype} {tuple(batch.shape)}'
             raise ValueError(f'images: {what}: expected tensors (B, C, H, W), normalised, as the model takes them')
         total += len(batch)
         if len(batch):
@@ -114,9 +102,9 @@ def image_batches(images: Tensor | Iterable[Tensor]) -> Iterator[Tensor]:
 def in_inference(*models: nn.Module) -> Iterator[None]:
     """Puts models into inference mode; afterwards, each part has the mode that it had."""
     before = {part: part.training for model in models for part in model.modules()}
+    for model in models:
+        model.eval()
     try:
-        for model in models:
-            model.eval()
         yield
     finally:
         for part, training in before.items():

@@ -1,12 +1,16 @@
-"""Measures and conditions by name, as a command line gives them."""
+"""Measures, conditions and papers' parts by name, as a command line gives them."""
 
 import difflib
-import importlib
 import inspect
 import os
+import pkgutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
 
 from .conditions import CLEAN, CONDITIONS, Condition
 from .measure import Measure
@@ -28,6 +32,22 @@ MEASURES: Mapping[str, Measure] = {measure.name: measure for group in GROUPS for
 SCORE, ALL = 'score', 'all'
 
 
+#: The papers' tables and figures, see `papers.yml`.
+PAPERS: Mapping[str, Mapping[str, Any]] = yaml.safe_load(Path(__file__).with_name('papers.yml').read_text())
+
+
+def paper_of(name: str | None, measures: Sequence[str]) -> Mapping[str, Any]:
+    """A paper's part; without a name nothing, or the score if no measure is named either.
+
+    Raises:
+        ValueError: If there is no such part; says the closest one.
+    """
+    if name and name not in PAPERS:
+        raise ValueError(f'--paper {name}: there is none: {advice_for(name, PAPERS)}')
+    defaults = dict(measures=[] if measures else [SCORE], conditions=[], num=None, figures={}, choices=[])
+    return defaults | PAPERS.get(name, {})
+
+
 def measures_of(names: Sequence[str], library: str) -> list[Measure]:
     """The measures of a command line: names, ``score`` for that of the task, ``all`` that are quick, or one's own.
 
@@ -39,11 +59,7 @@ def measures_of(names: Sequence[str], library: str) -> list[Measure]:
     known = {name: [measure] for name, measure in MEASURES.items()} | {SCORE: [score], ALL: [*quick, score]}
     chosen: list[Measure] = []
     for name in names:
-        if name in known:
-            chosen += known[name]
-        else:
-            made, source = own(name, '--measures', known)
-            chosen += [replace(measure, code=source) for measure in made]
+        chosen += known[name] if name in known else own(name, '--measures', known, 'code')
     return list({measure.name: measure for measure in chosen}.values())
 
 
@@ -57,18 +73,17 @@ def conditions_of(texts: Sequence[str], repeats: int = 1) -> list[Condition]:
     for text in texts:
         name, *values = text.split(':')
         if name not in CONDITIONS:
-            made, source = own(text, '--conditions', CONDITIONS)
-            chosen += [replace(condition, content=condition.content + source) for condition in made]
+            chosen += own(text, '--conditions', CONDITIONS, 'content')
             continue
         make = CONDITIONS[name]
         try:
-            [first, *others] = _as_list(make(*values))
-            chosen += [first, *others]
-            if first.repeat is not None:  # its last argument is the seed
-                fixed = list(values)[: len(inspect.signature(make).parameters) - 1]
-                chosen += [make(*fixed, seed=str(first.repeat + draw)) for draw in range(1, repeats)]
+            made = _as_list(make(*values))
+            if made[0].repeat is not None:  # its last argument is the seed
+                fixed = values[: len(inspect.signature(make).parameters) - 1]
+                made += [make(*fixed, seed=str(made[0].repeat + draw)) for draw in range(1, repeats)]
         except (TypeError, ValueError, ZeroDivisionError) as error:
             raise ValueError(f'--conditions {text}: {error}: {inspect.getdoc(make)}') from error
+        chosen += made
     return list({(condition.name, condition.repeat): condition for condition in chosen}.values())
 
 
@@ -76,24 +91,22 @@ def _as_list(made: object) -> list:
     return made if isinstance(made, list) else [made]
 
 
-def own(text: str, option: str, known: Iterable[str]) -> tuple[list, str]:
-    """What a user's ``module:name`` is or gives, and a hash of the module's source; also of the folder of the call.
+def own(text: str, option: str, known: Iterable[str], source: str) -> list:
+    """What a user's ``module:name`` is or gives, also of the folder of the call.
+
+    Their attribute ``source`` gets a hash of the module's source.
 
     Raises:
         ValueError: If there is none, nor a known name; says the closest one.
     """
-    module, colon, function = text.partition(':')
-    if not colon:
-        raise ValueError(f'{option} {text}: there is none: {advice_for(text, known)}')
     if os.getcwd() not in sys.path:  # a script's own folder is there, that of the call is not
         sys.path.insert(0, os.getcwd())
     try:
-        made = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError) as error:
-        advice = advice_for(module, known)
-        raise ValueError(f'{option} {text}: there is none, nor a function {text} ({error}): {advice}') from error
-    made = made() if callable(made) else made
-    return _as_list(made), digest(inspect.getsource(sys.modules[module]))
+        made = pkgutil.resolve_name(text)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f'{option} {text}: there is none ({error}): {advice_for(text, known)}') from error
+    code = digest(inspect.getsource(sys.modules[text.partition(':')[0]]))
+    return [replace(one, **{source: code}) for one in _as_list(made() if callable(made) else made)]
 
 
 def advice_for(name: str, known: Iterable[str]) -> str:

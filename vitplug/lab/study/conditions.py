@@ -25,7 +25,7 @@ from . import edits as editing
 from . import pixels
 from .measures.tokens import token_norms
 from .reset import reset_copy
-from .runs import Run, Truth
+from .runs import Run
 from .store import digest
 
 IMAGENET_CLASSES = 1000
@@ -320,10 +320,10 @@ def imagenet_a(*folder: str) -> list[Condition]:
     source = _class_folders(folder, _timm_file('imagenet_a_synsets.txt').split())
 
     def same(run: Run) -> Run:
-        return _imagenet(run).changed(truth=Truth(among=classes))
+        return _imagenet(run).changed(among=classes)
 
     def other(run: Run) -> Run:
-        return _imagenet(run).changed(source=source, truth=Truth(class_of=classes, among=classes))
+        return same(run).changed(source=source, right=lambda sample: [classes[int(sample.gt_label)]])
 
     name = 'clean, the 200 classes of ImageNet-A'
     return [Condition(name, same, own_images=True), Condition('ImageNet-A', other, own_images=True)]
@@ -332,9 +332,9 @@ def imagenet_a(*folder: str) -> list[Condition]:
 def imagenet_v2(*folder: str) -> Condition:
     """A set of ImageNet-V2: ``imagenet-v2:DIR``. CB, Table 6."""
     order = sorted(map(str, range(IMAGENET_CLASSES)))  # folders are classes by number, sorted as text
-    source, truth = _class_folders(folder, order), Truth(class_of=[int(name) for name in order])
-    name = f'ImageNet-V2, {Path(source["data_root"]).name}'
-    return Condition(name, lambda run: _imagenet(run).changed(source=source, truth=truth), own_images=True)
+    changed = dict(source=_class_folders(folder, order), right=lambda sample: [int(order[int(sample.gt_label)])])
+    name = f'ImageNet-V2, {Path(changed["source"]["data_root"]).name}'
+    return Condition(name, lambda run: _imagenet(run).changed(**changed), own_images=True)
 
 
 def real() -> Condition:
@@ -350,7 +350,7 @@ def real() -> Condition:
         unknown = [name for info in infos if (name := Path(info.get('img_path', 'none')).name) not in sets]
         if unknown:
             raise ValueError(f'real: labels the validation images of ImageNet, and the data have {unknown[0]}')
-        return run.changed(truth=Truth(sets=sets))
+        return run.changed(right=lambda sample: sets[Path(sample.img_path).name])
 
     return Condition('ImageNet-ReaL', change, own_images=True)
 

@@ -2,11 +2,12 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
 
-from vitplug.attention import GlobalLayout, Layout, Site
+from vitplug.attention import GlobalLayout, Site
 from vitplug.hosting import PixelGrid
 
 
@@ -27,8 +28,6 @@ class NamedLayers:
         self.blocks = [module for module in found if kinds[type(module)] > 1]
         if len(self.blocks) < 2:
             raise ValueError(f'{type(network).__name__} has no two blocks of one kind, whose outputs could be compared')
-        #: Tokens before those of the map, as mmpretrain's backbones count them.
-        self.num_prefix = getattr(network, 'num_extra_tokens', 0)
         self._layouts: dict[int, GlobalLayout] = {}
 
     def plugged_blocks(self) -> list[nn.Module]:
@@ -46,34 +45,24 @@ class NamedLayers:
 
     def forward_intermediates(
         self, images: Tensor, names: Iterable[str], reduce: Callable[[str, Tensor, Site], Any]
-    ) -> tuple[Any, dict[str, dict[int, Any]]]:
-        """The output of the network, and what ``reduce`` kept of the blocks' outputs."""
-        kept: dict[int, Any] = {}
+    ) -> None:
+        """Gives the blocks' outputs to ``reduce``, as :meth:`vitplug.hosting.PluggedModel.forward_intermediates`."""
 
-        def keep(index: int, output: Any) -> None:
-            tokens_BND, self._layouts[index] = self._tokens(output)
-            if 'block' in names:
-                kept[index] = reduce('block', tokens_BND, Site(self._layouts[index], index=index))
+        def keep(index: int, block: nn.Module, inputs: Any, output: Any) -> None:
+            tensor = output[0] if isinstance(output, (tuple, list)) else output
+            if tensor.ndim == 4:
+                tokens_BND, self._layouts[index] = tensor.flatten(2).mT, GlobalLayout(*tensor.shape[2:])
+            else:  # mmpretrain's backbones count the tokens before those of the map
+                prefix = getattr(self.network, 'num_extra_tokens', 0)
+                tokens_BND, self._layouts[index] = tensor, GlobalLayout(1, tensor.shape[1] - prefix, prefix)
+            reduce('block', tokens_BND, Site(self._layouts[index], index=index))
 
-        hooks = [
-            block.register_forward_hook(lambda _, __, output, index=index: keep(index, output))
-            for index, block in enumerate(self.blocks)
-        ]
+        hooks = [block.register_forward_hook(partial(keep, index)) for index, block in enumerate(self.blocks)]
         try:
-            output = self.network(images)
+            self.network(images)
         finally:
             for hook in hooks:
                 hook.remove()
-        return output, {'block': kept} if kept else {}
-
-    def _tokens(self, output: Any) -> tuple[Tensor, Layout]:
-        tensor = output[0] if isinstance(output, (tuple, list)) and output else output
-        if isinstance(tensor, Tensor) and tensor.ndim == 4:
-            return tensor.flatten(2).mT, GlobalLayout(*tensor.shape[2:])
-        if isinstance(tensor, Tensor) and tensor.ndim == 3:
-            return tensor, GlobalLayout(1, tensor.shape[1] - self.num_prefix, self.num_prefix)
-        what = f'shape {tuple(tensor.shape)}' if isinstance(tensor, Tensor) else type(tensor).__name__
-        raise ValueError(f'{type(self.network).__name__}: a block gives {what}: expected (B, N, D) or (B, C, H, W)')
 
 
 def _members(module: nn.Module) -> Iterator[nn.Module]:

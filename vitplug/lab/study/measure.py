@@ -58,16 +58,25 @@ class Seen:
 
     @property
     def picture(self) -> np.ndarray:
-        """The image as a person sees it, ``(H, W, 3)``, 8 bit, red first; black where it is padded."""
-        pixels = self.batch['inputs'][0].detach().cpu().float()
-        if pixels.min() < 0 or pixels.max() > 255:  # normalised by the pipeline
-            pixels = (pixels - pixels.amin()) / (pixels.amax() - pixels.amin()) * 255
-        channels = pixels[: 3 if len(pixels) > 2 else 1]  # of two channels, the first as grey
-        channels = channels.flip(0) if self.run.turns_channels else channels
-        shown = channels.permute(1, 2, 0).round().clamp(0, 255).byte().numpy()[: self.size[0], : self.size[1]]
-        picture = np.zeros((*self.size, 3), np.uint8)
-        picture[: shown.shape[0], : shown.shape[1]] = shown
-        return picture
+        """The image as a person sees it, ``(H, W, 3)``."""
+        pixels = self.batch['inputs'][0]
+        return as_picture(pixels.flip(0) if self.run.turns_channels and len(pixels) == 3 else pixels, self.size)[0]
+
+
+def as_picture(pixels_CHW: Tensor, size: tuple[int, int]) -> tuple[np.ndarray, str]:
+    """Pixels, red first, as a picture ``(height, width, 3)`` of 8 bit, and what it shows of images without colours.
+
+    Padding is black. Of pixels that are no numbers from 0 to 255, after a normalisation, contrasts alone are kept.
+    """
+    pixels_CHW, note = pixels_CHW.detach().cpu(), ''
+    if len(pixels_CHW) != 3:  # grey, or bands that have no colours of their own
+        note = '' if len(pixels_CHW) == 1 else f'channel 0 of {len(pixels_CHW)}'
+        pixels_CHW = pixels_CHW[:1].expand(3, -1, -1)
+    low, high = pixels_CHW.amin().double(), pixels_CHW.amax().double()
+    if pixels_CHW.is_floating_point() and not (low >= 0 and 1 < high <= 255):
+        pixels_CHW = (pixels_CHW.double() - low) / (high - low).clamp(min=1e-30) * 255
+    pixels, (height, width) = pixels_CHW.permute(1, 2, 0).round().byte().numpy()[: size[0], : size[1]], size
+    return np.pad(pixels, ((0, height - pixels.shape[0]), (0, width - pixels.shape[1]), (0, 0))), note
 
 
 # --- estimates: numbers of all images ---
@@ -97,7 +106,7 @@ def nothing(run: Run, units: Sequence[Arrays]) -> dict[str, Estimate]:
     return {}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Measure:
     """One measure.
 
@@ -122,7 +131,7 @@ class Measure:
         groups: From a number of images to the groups that :attr:`join` takes; None for single images.
         join: From what was observed of a group to its arrays.
         bank: A measure of training images that :attr:`observe` reads, as ``seen.run.cache['bank']``.
-        draw: Name of the picture, of :data:`.figures.PICTURES`.
+        draw: Kind of picture: ``over_depth``, or one of :data:`.figures.MAPS`.
         slow: Whether ``all`` leaves it out.
         code: The source of a user's own measure, on which its numbers depend.
     """

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vitplug.attention import Layout, Site
 from vitplug.hosting import PixelGrid, PluggedModel
-from vitplug.hosting.maps import check_fit, check_image_size, check_name
+from vitplug.hosting.maps import check_fit
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,6 @@ class Slots:
         patch_WN = (numbers_WN - 1 - layout.num_prefix).clamp(min=-1)
         known_WN = patch_WN.clamp(min=0)
         return cls(patch_WN, (numbers_WN > 0) & (patch_WN < 0), known_WN // width, known_WN % width)
-
-    @cached_property
-    def of_patches(self) -> tuple[Tensor, Tensor]:
-        """``(h * w,)`` each: the window and the slot inside it of every patch."""
-        windows, slots = self.is_patch.nonzero(as_tuple=True)
-        order = self.patch[windows, slots].argsort()
-        return windows[order], slots[order]
 
     @property
     def is_patch(self) -> Tensor:
@@ -78,19 +71,10 @@ class Place:
 
     @classmethod
     def of(cls, backbone: PluggedModel, layer: int, image_size: tuple[int, int], name: str = 'probs') -> 'Place':
-        """The place of the maps of a block; those of plugs are of the last block and lie in one window.
-
-        Raises:
-            ValueError: If the size is no pair of positive integers, or there is no such block, or no maps of this name.
-        """
-        size = check_image_size(image_size)
-        check_name(name)
-        count = len(backbone.plugged_blocks())
-        if not 0 <= layer < count:
-            raise ValueError(f'layer={layer}: this backbone has blocks 0 to {count - 1}')
-        (layout, pixels), (key_layout, key_pixels) = backbone.place_maps(layer, size, name)
+        """The place of the maps of a block; those of plugs are of the last block and lie in one window."""
+        (layout, pixels), (key_layout, key_pixels) = backbone.place_maps(layer, image_size, name)
         prefix_names = tuple(backbone.prefix_names) if layout.num_prefix else ()
-        return cls(layout, pixels, key_layout, key_pixels, size, prefix_names)
+        return cls(layout, pixels, key_layout, key_pixels, image_size, prefix_names)
 
     @cached_property
     def queries(self) -> Slots:
@@ -100,7 +84,7 @@ class Place:
     @cached_property
     def keys(self) -> Slots:
         """What lies in the slots of the keys."""
-        return self.queries if self.one_grid else Slots.of(self.key_layout)
+        return Slots.of(self.key_layout)
 
     @property
     def grids(self) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -118,10 +102,7 @@ class Place:
         return self.layout == self.key_layout
 
     def check(self, maps_BWHNN: Tensor) -> None:
-        """Raises a ValueError if maps are of other windows or tokens, or do not have five axes."""
-        if maps_BWHNN.ndim != 5:
-            shape = tuple(maps_BWHNN.shape)
-            raise ValueError(f'maps of shape {shape}: expected (B, W, H, Nq, Nk), as forward_intermediates gives them')
+        """Raises a ValueError if maps are of other windows or tokens."""
         check_fit(maps_BWHNN, self.layout, self.key_layout, 'maps', self.image_size)
 
 
@@ -137,9 +118,9 @@ def to_image(maps_BWHNN: Tensor, place: Place, queries: Tensor | None = None) ->
         ``(B, H, nq, h, w)`` on the map of keys; 0 outside of the query's window.
     """
     place.check(maps_BWHNN)
-    windows, slots = place.queries.of_patches
-    if queries is not None:
-        windows, slots = windows[queries], slots[queries]
+    slots_of_patches = place.queries.patch.flatten().argsort()[-place.pixels.hw[0] * place.pixels.hw[1] :]
+    chosen = slots_of_patches if queries is None else slots_of_patches[queries]
+    windows, slots = chosen // maps_BWHNN.shape[3], chosen % maps_BWHNN.shape[3]
     device, num_keys = maps_BWHNN.device, place.key_layout.hw[0] * place.key_layout.hw[1]
     rows_qBHN = maps_BWHNN[:, windows.to(device), :, slots.to(device)]
     # The last number collects what is no patch, and is cut off.

@@ -1,7 +1,8 @@
-"""What a study leaves in its folder: numbers as CSV and JSON, tables as text, pictures."""
+"""What a study leaves in its folder: numbers as CSV and JSON, a table as text, pictures."""
 
 import json
 import platform
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -12,134 +13,85 @@ from vitplug.stacks import DISTRIBUTIONS, installed
 from vitplug.statistics.images import LEVEL
 from vitplug.tables import csv_text, format_table
 
-from . import figures
-from .conditions import Condition
 from .engine import Study
-from .measure import Measure
-from .rows import DIFFERENCE, DROP, OF_DROPS, REPEATS, VALUE, Found, Row, rows_of
-from .runs import Run
+from .figures import figures_of
+from .rows import DIFFERENCE, DROP, REPEATS, VALUE, Row, rows_of
 
 JSON, CSV = 'results.json', 'results.csv'
+# Of pictures, in an inch.
+DPI = 110
 # Significant digits of a mean.
 DIGITS = 4
 # Differences of means below this are rounding.
 ROUNDING = 1e-12
 
 
-def check_folder(folder: Path) -> None:
-    """Checks that a folder is new, empty, or of a study.
+def write(study: Study, folder: Path, suffix: str = 'png', **about: object) -> tuple[list[Row], list[Path]]:
+    """Writes all results of an evaluated study, and gives the rows and the pictures; ``about`` is said of the call.
 
     Raises:
-        FileExistsError: If it holds other files, or is one.
+        ValueError: If nothing was measured; says why.
     """
-    there = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    if folder.is_file() or (set(there) - {'.lock'} and 'arrays' not in there):
-        raise FileExistsError(f'--out: {folder} holds other files, or is one: choose a new or an empty folder')
-
-
-def write(
-    study: Study,
-    folder: Path,
-    runs: Sequence[Run],
-    conditions: Sequence[Condition],
-    measures: Sequence[Measure],
-    papers: Mapping[str, str],
-    suffix: str = 'png',
-    **about: object,
-) -> tuple[list[Row], list[Path]]:
-    """Writes all results of an evaluated study, and gives the rows and the pictures.
-
-    ``papers`` are the papers' figures by condition, ``about`` is what is said of the call.
-    """
-    rows, pictures = [], []
-    for measure in measures:
-        found = Found.of(study, runs, conditions, measure)
-        own = list(rows_of(found, conditions, measure, runs[0].label))
-        rows += own
-        for name, figure in figures.figures_of(measure, found.shown(), _curves(conditions, own)).items():
+    of_measures = {measure: list(rows_of(study, measure)) for measure in study.measures}
+    pictures: list[Path] = []
+    folder.mkdir(parents=True, exist_ok=True)
+    for measure, rows in of_measures.items():
+        for name, figure in figures_of(study, measure, rows).items():
             pictures.append(folder / f'{name.replace(":", "_")}.{suffix}')
-            figures.save(figure, pictures[-1])
-    write_text(folder / CSV, csv_text(Row._fields, [[_cell(value) for value in row] for row in rows]))
+            figure.savefig(pictures[-1], dpi=DPI)
+    rows = [row for own in of_measures.values() for row in own]
+    if not rows and not pictures:
+        reasons = dict.fromkeys(f'{measure}: {why}' for (*_, measure), why in study.left_out.items())
+        raise ValueError(f'nothing can be measured: {"; ".join(reasons)}')
+    write_text(folder / CSV, csv_text(Row._fields, [[_cell(value, '') for value in row] for row in rows]))
     names = [name for names in DISTRIBUTIONS.values() for name in names]
     content = dict(
         about,
         versions=dict(python=platform.python_version()) | installed(('vitplug', 'torch', 'numpy', 'scipy', *names)),
         interval=f'{LEVEL:.0%}; `over` says over what',
-        models={
-            f'{run.label}, seed {run.seed}': dict(config=str(run.cfg.filename), content=run.content) for run in runs
+        models={f'{r.label}, seed {r.seed}': dict(config=str(r.cfg.filename), content=r.content) for r in study.runs},
+        measures={
+            m.name: dict(definition=m.definition, unit=m.unit, source=m.source, axes=m.axes) for m in of_measures
         },
-        measures={m.name: dict(definition=m.definition, unit=m.unit, source=m.source, axes=m.axes) for m in measures},
-        paper=papers,
         skipped=list(study.skipped.values()),
-        left_out=[
-            dict(model=model, condition=condition, measure=measure, why=why)
-            for (model, condition, measure), why in study.left_out.items()
-        ],
+        left_out=[dict(model=m, condition=c, measure=one, why=why) for (m, c, one), why in study.left_out.items()],
         rows=[{name: _cell(value, None) for name, value in row._asdict().items()} for row in rows],
     )
     write_text(folder / JSON, json.dumps(content, indent=1))
     return rows, pictures
 
 
-def _cell(value, undefined: str | None = ''):
+def _cell(value, undefined: str | None):
     """A number that is not finite is left empty."""
     return undefined if isinstance(value, float) and not np.isfinite(value) else value
 
 
-def _curves(conditions: Sequence[Condition], rows: Sequence[Row]) -> figures.Curves:
-    """Points of numbers of the whole network over the strength, of families with several."""
-    strengths = {one.name: ((one.family, one.unit), one.strength) for one in conditions if one.family}
-    curves: figures.Curves = {}
+def table(rows: Sequence[Row], papers: Mapping[str, str]) -> str:
+    """Numbers by condition, of the whole network or of the first, the middle and the last block.
+
+    ``papers`` are the papers' figures by condition.
+    """
+    last: dict[str, int] = {}
     for row in rows:
-        if row.quantity == VALUE and row.layer == '' and row.condition in strengths and row.value == rows[0].value:
-            family, strength = strengths[row.condition]
-            curves.setdefault(family, {}).setdefault(row.model, []).append((strength, row.mean, row.low, row.high))
-    return {family: models for family, models in curves.items() if max(map(len, models.values())) > 1}
-
-
-# --- tables ---
-
-
-def tables(rows: Sequence[Row], papers: Mapping[str, str]) -> str:
-    """Two tables: numbers of the whole network by condition, and numbers by block."""
-    return '\n\n'.join(filter(None, (_by_condition(rows, papers), _by_depth(rows))))
-
-
-def _by_condition(rows: Sequence[Row], papers: Mapping[str, str]) -> str:
-    whole = [row for row in rows if row.layer == '' and row.quantity != OF_DROPS]
-    if not whole:
-        return ''
-    models = list(dict.fromkeys(row.model for row in whole))
-    words = {VALUE: '{}', DROP: 'drop {}', DIFFERENCE: f'{{}} - {models[0]}', REPEATS: '{}, over repeats'}
-    cells = {(row.measure, row.value, row.condition, row.quantity, row.model): row for row in whole}
-    keys = list(dict.fromkeys(key[:3] for key in cells))
-    columns = [(quantity, model) for quantity in words for model in models]
-    columns = [column for column in columns if any((*key, *column) in cells for key in keys)]
-    lines = [('measure', 'value', 'condition', *(words[q].format(m) for q, m in columns), '± over', 'the paper')]
-    for key in keys:
-        there = [cells.get((*key, *column)) for column in columns]
-        first = next(row for row in there if row)
+        last[row.measure] = max(last.get(row.measure, 0), row.layer or 0)
+    models = list(dict.fromkeys(row.model for row in rows))
+    difference = f'{{}} - {"".join(models[:1])}'
+    words = {VALUE: '{}', DROP: 'drop {}', DIFFERENCE: difference, REPEATS: '{}, over repeats'}
+    cells: dict[tuple, dict[str, Row]] = defaultdict(dict)
+    for row in rows:
+        end = last[row.measure]
+        if row.head == '' and row.layer in ('', 0, (end + 1) // 2, end) and row.quantity in words:
+            value = row.value if row.layer == '' else f'{row.value}, block {row.layer}'
+            cells[row.measure, value, row.condition][words[row.quantity].format(row.model)] = row
+    columns = [column for form in words.values() for column in map(form.format, models)]
+    columns = [column for column in columns if any(column in found for found in cells.values())]
+    lines = [('measure', 'value', 'condition', *columns, '± over', *(['the paper'] if papers else []))]
+    for key, found in cells.items():
+        first = next(iter(found.values()))
         figure = next((text for name, text in papers.items() if key[2].startswith(name)), '')
-        lines.append((*key, *map(interval, there), f'{first.n} {first.over}', figure))
-    if not any(line[-1] for line in lines[1:]):
-        lines = [line[:-1] for line in lines]
-    return format_table(lines, numeric=range(3, 3 + len(columns)))
-
-
-def _by_depth(rows: Sequence[Row]) -> str:
-    """The first, the middle and the last block of numbers by block."""
-    kept: dict[tuple, dict[int, Row]] = {}
-    for row in rows:
-        if row.layer != '' and row.head == '' and row.quantity in (VALUE, DIFFERENCE):
-            kept.setdefault((row.measure, row.value, row.condition, row.quantity, row.model), {})[row.layer] = row
-    lines = [('measure', 'value', 'condition', 'model', 'first block', 'middle block', 'last block', '± over')]
-    for (measure, value, condition, quantity, model), by_layer in kept.items():
-        last = max(by_layer)
-        chosen = [by_layer.get(layer) for layer in (min(by_layer), (last + 1) // 2, last)]
-        name = f'{model}, difference' if quantity == DIFFERENCE else model
-        over = f'{by_layer[last].n or ""} {by_layer[last].over}'.strip()
-        lines.append((measure, value, condition, name, *map(interval, chosen), over))
-    return format_table(lines, numeric=(4, 5, 6)) if len(lines) > 1 else ''
+        numbers = [interval(found.get(column)) for column in columns]
+        lines.append((*key, *numbers, f'{first.n or ""} {first.over}'.strip(), *([figure] if papers else [])))
+    return format_table(lines, numeric=range(3, 3 + len(columns))) if cells else ''
 
 
 def interval(row: Row | None) -> str:

@@ -1,6 +1,7 @@
 """A trained model, and what a condition may replace of it: pipeline, weights, data, attack, edits, what is right."""
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,7 @@ from vitplug.adapters import host_of, plug_in
 from vitplug.checkpoints.files import find_weights, local_file, read_checkpoint
 from vitplug.config.parts import loader_leaves, pipeline_of
 from vitplug.config.reading import read_config
-from vitplug.files.folders import IMAGE_SUFFIXES, files_below
+from vitplug.files.folders import IMAGE_SUFFIXES
 from vitplug.files.named import check_weights
 from vitplug.hosting import Edits, PluggedModel
 from vitplug.plugs.text import NONE
@@ -46,53 +47,6 @@ def turns_channels(preprocessor: nn.Module) -> bool:
     return any(getattr(preprocessor, name, False) for name in CHANNEL_SWITCHES)
 
 
-class Folder:
-    """Images of a folder at any depth, or one image, without labels, as a data set."""
-
-    def __init__(self, root: Path, metainfo: Mapping):
-        self.metainfo, self.pipeline = dict(metainfo), None
-        files = [root] if root.is_file() else [Path(f, name) for f, names in files_below(root) for name in names]
-        self.files = sorted(str(file) for file in files if file.suffix.lower() in IMAGE_SUFFIXES)
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def get_data_info(self, index: int) -> dict:
-        return dict(img_path=self.files[index], img_id=index, sample_idx=index)
-
-    def __getitem__(self, index: int) -> dict:
-        return self.pipeline(self.get_data_info(index))
-
-
-@dataclass(frozen=True)
-class Truth:
-    """What counts as right in classification.
-
-    Attributes:
-        class_of: The class of each label of the data set; None where they are the same.
-        among: The classes that are told apart, all others being left out: images and logits; None for all.
-        sets: By name of the image file, the classes that are right; images with an empty set are left out. None for the
-            class of the label.
-    """
-
-    class_of: Sequence[int] | None = None
-    among: Sequence[int] | None = None
-    sets: Mapping[str, Sequence[int]] | None = field(default=None, repr=False)
-
-    def right(self, sample: BaseDataElement, k: int = 1) -> float:
-        """1 if one of the best k classes is right, 0 if not, NaN if the image does not count."""
-        label = int(sample.gt_label)
-        expected = [label if self.class_of is None else self.class_of[label]]
-        if self.sets is not None:
-            expected = self.sets[Path(sample.img_path).name]
-        scores = sample.pred_score
-        if self.among is not None:
-            expected = [self.among.index(one) for one in expected if one in self.among]
-            scores = scores[list(self.among)]
-        best = scores.topk(min(k, len(scores))).indices.tolist()
-        return float(any(one in expected for one in best)) if expected else np.nan
-
-
 #: Attacked pixels ``(B, C, H, W)`` from 0 to 1, of a run, pixels and classes.
 Attack = Callable[['Run', Tensor, Tensor], Tensor]
 
@@ -106,12 +60,13 @@ class Run:
         cfg: Its config.
         model: The whole model, in evaluation mode.
         content: Hash of its weights, its settings and those of its data.
-        source: Settings of the data set, or a folder of images without labels.
+        source: Settings of the data set.
         pipeline: Steps from an image to the model: settings, or functions.
         seed: Of the training, where runs are paired by seed.
         attack: Changes pixels before the model.
         edits: Edits of intermediates for an image.
-        truth: What is right in classification.
+        right: The right classes of a sample in classification; an image without any is left out.
+        among: The classes that are told apart; None for all.
         base: The run before a condition changed it.
         num: How many of the images; None for all.
         cache: What is computed once for this run.
@@ -121,12 +76,13 @@ class Run:
     cfg: Config
     model: nn.Module
     content: str
-    source: Mapping | Path
+    source: Mapping
     pipeline: Sequence[Any]
     seed: int = 0
     attack: Attack | None = None
     edits: Callable[['Run', int], Edits] | None = None
-    truth: Truth = field(default_factory=Truth)
+    right: Callable[[BaseDataElement], Sequence[int]] = lambda sample: [int(sample.gt_label)]
+    among: Sequence[int] | None = None
     base: 'Run | None' = None
     num: int | None = None
     cache: dict = field(default_factory=dict, repr=False)
@@ -134,7 +90,7 @@ class Run:
     def changed(self, **parts) -> 'Run':
         return replace(self, base=self.base or self, cache={}, **parts)
 
-    def _once(self, name: str, make: Callable[[], Any]) -> Any:
+    def _once(self, name: object, make: Callable[[], Any]) -> Any:
         if name not in self.cache:
             self.cache[name] = make()
         return self.cache[name]
@@ -147,17 +103,16 @@ class Run:
 
     def _dataset(self):
         init_default_scope(self.cfg.default_scope)
-        steps = list(self.pipeline)
-        if isinstance(self.source, Path):
-            dataset = Folder(self.source, self.cfg.test_dataloader.dataset.get('metainfo') or {})
-            steps = [step for step in steps if callable(step) or 'Annotations' not in str(step['type'])]
-        else:
-            settings = copy.deepcopy(dict(self.source)) | dict(pipeline=[], test_mode=True, lazy_init=False)
-            dataset = DATASETS.build(settings)
+        steps = [step for step in self.pipeline if self.has_labels or callable(step) or 'Annot' not in step['type']]
+        settings = copy.deepcopy(dict(self.source)) | dict(pipeline=[], test_mode=True, lazy_init=False)
+        dataset = DATASETS.build(settings)
         dataset.pipeline = Compose(copy.deepcopy(steps))
-        if not len(dataset):
-            raise ValueError(f'--images: {self.label}: there is no image, of {", ".join(IMAGE_SUFFIXES)}')
         return dataset
+
+    @property
+    def has_labels(self) -> bool:
+        """False of a folder of images."""
+        return self.source.get('with_label', True)
 
     @property
     def images(self) -> list[int]:
@@ -166,10 +121,7 @@ class Run:
 
     def image_key(self, index: int) -> str:
         """Number and content of an image: its bytes, its label, its annotations."""
-        keys = self.cache.setdefault('keys', {})
-        if index not in keys:
-            keys[index] = f'{index:06}-{self.content_of(index)}'
-        return keys[index]
+        return self._once(('key', index), lambda: f'{index:06}-{self.content_of(index)}')
 
     def content_of(self, index: int) -> str:
         """Hash of an image and what is known of it, wherever it is in the data set."""
@@ -233,9 +185,9 @@ class Run:
 
     def place(self, layer: int, size: tuple[int, int]) -> Place:
         """Where the tokens of a block lie in an image of a size; kept for the last size."""
-        if self.cache.get('places', (None,))[0] != size:
-            self.cache['places'] = (size, {})
-        places = self.cache['places'][1]
+        if self.cache.get('size') != size:
+            self.cache.update(size=size, places={})
+        places = self.cache['places']
         if layer not in places:
             places[layer] = Place.of(self.backbone, layer, size)
         return places[layer]
@@ -312,57 +264,50 @@ def read_runs(
 
     Args:
         names: ``CONFIG[:CHECKPOINT][=LABEL]``, ``timm:NAME[:FILE][=LABEL]``, or folders of ablations.
-        images: A split of the config, or a folder or file of images.
-        num: How many of them, evenly spaced.
-        device: Where they run.
-        settings: ``allow_changes`` and ``options`` for configs.
+        images: A split of the config, or a folder of images.
+        num: How many of them, evenly spaced; None for all.
+        device, settings: See :func:`read_run`.
 
     Raises:
         ValueError: If a name is none of these, or models are of several tasks, or their images differ.
     """
     runs: list[Run] = []
+    settings |= dict(images=images, device=device)
     for name in names:
         source, _, label = name.partition('=') if '=' in name.rpartition('/')[2] else (name, '', '')
         if source.startswith(TIMM):
-            data = next((run.cfg for run in runs if run.cfg.filename), None)
-            found = [timm_run(source.removeprefix(TIMM), label, images, device, data)]
+            data = next((run.cfg for run in runs), None)
+            found = [timm_run(source.removeprefix(TIMM), label, data, images, device)]
         elif Path(source).is_dir():
-            found = list(_of_ablation(Path(source), label, images, device, settings))
+            found = _of_ablation(Path(source), label, **settings)
         else:
             config, _, checkpoint = source.partition('.py:')
-            config += '.py' if checkpoint else ''
-            found = [read_run(config, checkpoint or None, label, images, device, **settings)]
+            found = [read_run(f'{config}.py' if checkpoint else config, checkpoint or None, label, **settings)]
         runs += [replace(run, num=num) for run in found]
-    for run in runs:
-        if sum((run.label, run.seed) == (other.label, other.seed) for other in runs) > 1:
-            raise ValueError(f'RUN: two models are called {run.label!r}: name them, such as CONFIG:CHECKPOINT=second')
-    if len(scopes := {run.library for run in runs}) > 1:
-        raise ValueError(f'RUN: models of one task are compared, and these are of {", ".join(sorted(scopes))}')
     first, *others = runs
+    [((label, _), count)] = Counter((run.label, run.seed) for run in runs).most_common(1)
+    if count > 1:
+        raise ValueError(f'RUN: two models are called {label!r}: name them, such as CONFIG:CHECKPOINT=second')
     for run in others:
+        if run.library != first.library:
+            raise ValueError(f'RUN: models of one task are compared, and these are of {first.library}, {run.library}')
         if [run.image_key(index) for index in run.images] != [first.image_key(index) for index in first.images]:
-            raise ValueError(
-                f'{run.label}: its images ({len(run.dataset)}) are not those of {first.label} ({len(first.dataset)}): '
-                'give configs with the same data, or a folder with --images'
-            )
+            raise ValueError(f'{run.label}: its images are not those of {first.label}: give a folder with --images')
     return runs
 
 
-def _of_ablation(folder: Path, label: str, images: str, device: str | None, settings: Mapping) -> Iterator[Run]:
+def _of_ablation(folder: Path, label: str, **settings: Any) -> Iterator[Run]:
     """The finished cells of an ablation, paired by seed."""
     from vitplug.lab.ablate.cells import read_cell
 
     cells = [read_cell(path.parent) for path in sorted(folder.glob('cells/*/cell.json'))]
     finished = [cell for cell in cells if cell.is_done and cell.checkpoint]
     if not finished:
-        raise ValueError(
-            f'RUN {folder}: {len(cells)} cells of an ablation, none with a finished training and a checkpoint: name '
-            'the folder of an ablation, or CONFIG:CHECKPOINT'
-        )
+        raise ValueError(f'RUN {folder}: {len(cells)} cells of an ablation, none finished and with a checkpoint')
     # The variant without plugs first: others are compared with it.
     for cell in sorted(finished, key=lambda cell: (cell.label.split(', ')[0] != NONE, cell.label, cell.seed)):
         name = f'{label}, {cell.label}' if label else cell.label
-        yield read_run(str(cell.config), str(cell.checkpoint), name, images, device, seed=cell.seed, **settings)
+        yield read_run(str(cell.config), str(cell.checkpoint), name, seed=cell.seed, **settings)
 
 
 def read_run(
@@ -387,19 +332,14 @@ def read_run(
     if checkpoint:
         model, _ = load_model(cfg, local_file(checkpoint), allow_changes)
     else:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            model = MODELS.build(copy.deepcopy(cfg.model))
-            model.init_weights()
+        model = _drawn(cfg, initialise=True)
     return _run(label or Path(config).stem, cfg, model, images, device, seed)
 
 
 def _run(label: str, cfg: Config, model: nn.Module, images: str, device: str | None, seed: int = 0) -> Run:
     model = model.to(check_device(device)).eval().requires_grad_(False)
     pipeline, source = list(pipeline_of(cfg.test_dataloader)[1]), source_of(cfg, images)
-    content = []
-    for settings in (cfg.model, pipeline, cfg.get('test_evaluator'), source):
-        content.append(repr(settings.to_dict() if hasattr(settings, 'to_dict') else settings))
+    content: list[str | bytes] = [*map(repr, (cfg.model, pipeline, cfg.get('test_evaluator'), source))]
     for name, value in sorted(model.state_dict().items()):
         value = value.detach().cpu().contiguous()
         content.append(f'{name} {value.dtype} {tuple(value.shape)}')
@@ -407,27 +347,25 @@ def _run(label: str, cfg: Config, model: nn.Module, images: str, device: str | N
     return Run(label, cfg, model, digest(*content), source, pipeline, seed)
 
 
-def source_of(cfg: Config, images: str) -> Mapping | Path:
-    """The data of a split, or a folder.
+def source_of(cfg: Config, images: str) -> Mapping:
+    """The data of a split, or of a folder of images at any depth.
 
     Raises:
-        FileNotFoundError, ValueError: If there is none; says which there are.
+        FileNotFoundError, ValueError: If there is none.
     """
-    there = ', '.join(split for split in SPLITS if cfg.get(f'{split}_dataloader'))
     if images not in SPLITS:
-        if not Path(images).exists():
-            raise FileNotFoundError(f'--images {images}: no such file or folder; or name a split, {there}')
-        return Path(images)
-    leaves = list(loader_leaves(cfg, images)) if cfg.get(f'{images}_dataloader') else []
+        if not Path(images).is_dir():
+            raise FileNotFoundError(f'--images {images}: no such folder; or name a split, {", ".join(SPLITS)}')
+        metainfo = dict(cfg.test_dataloader.dataset.get('metainfo') or {})
+        folder = dict(type='mmpretrain.CustomDataset', data_root=images, with_label=False, metainfo=metainfo)
+        return folder | dict(extensions=tuple(IMAGE_SUFFIXES))
+    leaves = list(loader_leaves(cfg, images))
     if len(leaves) != 1:
-        raise ValueError(
-            f'--images {images}: the {images}_dataloader of {cfg.filename} has {len(leaves)} data sets: expected one, '
-            f'no wrapper; there are {there}'
-        )
+        raise ValueError(f'--images {images}: {cfg.filename} has {len(leaves)} data sets there: expected one')
     return {key: value for key, value in dict(leaves[0][1]).items() if key != 'pipeline'}
 
 
-def timm_run(name: str, label: str, images: str, device: str | None, data: Config | None) -> Run:
+def timm_run(name: str, label: str, data: Config | None, images: str, device: str | None) -> Run:
     """A model of timm, tested as timm tests it: ``NAME`` with weights drawn with seed 0, or ``NAME:FILE``.
 
     Its data are those of a config, or ``images`` is a folder.
@@ -440,36 +378,38 @@ def timm_run(name: str, label: str, images: str, device: str | None, data: Confi
 
     name, _, file = name.partition(':')
     if not timm.is_model(name):
-        close = timm.list_models(f'*{name.split("_")[0]}*')[:3]
-        raise ValueError(f'timm:{name}: timm has no such model; close: {close}')
+        raise ValueError(f'timm:{name}: timm has no such model')
     if data is None and images in SPLITS:
         raise ValueError(f'--images {images}: timm:{name} has no data set: name a folder, or a CONFIG before it')
-    init_default_scope('mmpretrain')
-    classes = (data.model.get('head') or {}).get('num_classes', 1000) if data is not None else 1000
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        made = timm.create_model(name, num_classes=classes)
-    if file:
-        check_weights(file, 'RUN')
-        path = Path(local_file(file))
-        made.load_state_dict(find_weights(read_checkpoint(path), path)[0])  # strict: names what does not fit
-    stock = resolve_data_config(pretrained_cfg=made.pretrained_cfg)
+    stock = resolve_data_config(pretrained_cfg=timm.get_pretrained_cfg(name).to_dict())
     height, width = stock['input_size'][-2:]
     if height != width or stock['crop_mode'] != 'center':
         raise ValueError(f'timm:{name}: tested with crop_mode {stock["crop_mode"]}, {height} x {width}: only squares')
-    steps = [step['type'] for step in pipeline_of(data.test_dataloader)[1]] if data is not None else []
-    in_memory = images in SPLITS and not any('LoadImageFromFile' in str(step) for step in steps)
+    cfg = copy.deepcopy(data) or Config(dict(test_dataloader=dict(dataset={})))
+    classes = cfg.get('model', {}).get('head', {}).get('num_classes', 1000)
     preprocessor = {key: [WHITE * value for value in stock[key]] for key in ('mean', 'std')}
-    settings = dict(type='TimmClassifier', model_name=name, num_classes=classes, data_preprocessor=preprocessor)
-    loaders = {f'{split}_dataloader': copy.deepcopy(data.get(f'{split}_dataloader')) for split in SPLITS if data}
-    cfg = Config(dict(default_scope='mmpretrain', model=settings, test_dataloader=dict(dataset={})) | loaders)
-    cfg.test_dataloader.dataset['pipeline'] = [
-        *([] if in_memory else [dict(type='LoadImageFromFile', imdecode_backend='pillow')]),
-        dict(type='NumpyToPIL', to_rgb=not in_memory),  # images in memory are red first
+    cfg.default_scope = 'mmpretrain'
+    cfg.model = dict(type='TimmClassifier', model_name=name, num_classes=classes, data_preprocessor=preprocessor)
+    cfg.test_dataloader.dataset.pipeline = [
+        dict(type='LoadImageFromFile', imdecode_backend='pillow'),
+        dict(type='NumpyToPIL', to_rgb=True),
         dict(type='torchvision/Resize', size=floor(height / stock['crop_pct']), interpolation=stock['interpolation']),
         dict(type='torchvision/CenterCrop', size=height),
         dict(type='PackInputs'),
     ]
-    model = MODELS.build(copy.deepcopy(settings))
-    model.model.load_state_dict(made.state_dict())
+    model = _drawn(cfg)  # timm has drawn its weights
+    if file:
+        check_weights(file, 'RUN')
+        path = Path(local_file(file))
+        model.model.load_state_dict(find_weights(read_checkpoint(path), path)[0])  # strict: names what does not fit
     return _run(label or name, cfg, model, images, device)
+
+
+def _drawn(cfg: Config, initialise: bool = False) -> nn.Module:
+    init_default_scope(cfg.default_scope)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = MODELS.build(copy.deepcopy(cfg.model))
+        if initialise:
+            model.init_weights()
+    return model

@@ -7,8 +7,6 @@ that their numbers are computed anew beside the old ones.
 import io
 import re
 import time
-import zipfile
-import zlib
 from hashlib import sha256
 from pathlib import Path
 
@@ -53,13 +51,14 @@ class Store:
         return f'{words}__{digest(*names, *content)}'
 
     def units(self, series: str) -> dict[str, Arrays]:
-        """What is there of a series, by unit.
-
-        Raises:
-            ValueError: If the file is broken; names it.
-        """
+        """What is there of a series, by unit."""
         if series not in self._kept:
-            self._kept[series] = _read(self.folder / f'{series}.npz')
+            units, path = self._kept.setdefault(series, {}), self.folder / f'{series}.npz'
+            if path.exists():
+                with np.load(path, allow_pickle=False) as content:
+                    for key in content.files:
+                        unit, _, name = key.partition('/')
+                        units.setdefault(unit, {})[name] = content[key]
         return self._kept[series]
 
     def add(self, series: str, unit: str, arrays: Arrays) -> None:
@@ -68,11 +67,7 @@ class Store:
         self._changed.add(series)
 
     def save(self, at_least: float = 0.0) -> None:
-        """Writes what is new, if the last write is so many seconds ago.
-
-        Raises:
-            OSError: If it cannot be written; what was written before stays.
-        """
+        """Writes what is new, if the last write is so many seconds ago."""
         if time.monotonic() - self._written < at_least:
             return
         for series in sorted(self._changed):
@@ -81,17 +76,3 @@ class Store:
             write_bytes(self.folder / f'{series}.npz', content.getvalue())
         self._changed.clear()
         self._written = time.monotonic()
-
-
-def _read(path: Path) -> dict[str, dict[str, np.ndarray]]:
-    units: dict[str, dict[str, np.ndarray]] = {}
-    if not path.exists():
-        return units
-    try:
-        with np.load(path, allow_pickle=False) as content:
-            for key in content.files:
-                unit, _, name = key.partition('/')
-                units.setdefault(unit, {})[name] = content[key]
-    except (OSError, ValueError, EOFError, zlib.error, zipfile.BadZipFile) as error:
-        raise ValueError(f'{path} cannot be read ({error}): remove it, and it is computed again') from error
-    return units

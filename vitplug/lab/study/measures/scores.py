@@ -27,8 +27,8 @@ def of(library: str) -> Callable[[Run], str]:
     """Why a score does not apply to a run."""
 
     def why_not(run: Run) -> str:
-        if isinstance(run.source, Path):
-            return f'{run.source} is a folder of images without labels: name a split'
+        if not run.has_labels:
+            return f'{run.label} sees a folder of images without labels: name a split'
         return '' if run.library == library else f'it is of {library}, and the model of {run.library}'
 
     return why_not
@@ -37,7 +37,11 @@ def of(library: str) -> Callable[[Run], str]:
 @measure('points', 'all five papers', predicts=True, why_not=of('mmpretrain'))
 def accuracy(seen: Seen) -> Arrays:
     """Share of the images whose class is the best one, or among the best five."""
-    return {f'top-{k}': np.array(100 * seen.run.truth.right(seen.sample, k)) for k in (1, 5)}
+    right, scores, among = seen.run.right(seen.sample), seen.sample.pred_score, seen.run.among
+    if among is not None:
+        right, scores = [among.index(one) for one in right if one in among], scores[list(among)]
+    hits = [one in right for one in scores.topk(min(5, len(scores))).indices.tolist()]
+    return {f'top-{k}': np.array(100.0 * any(hits[:k]) if right else np.nan) for k in (1, 5)}
 
 
 # --- mIoU ---
