@@ -32,35 +32,13 @@ VIT, BERT = 'ViTForImageClassification', 'BertForSequenceClassification'
 SWIN, SWIN_V2 = 'SwinForImageClassification', 'Swinv2ForImageClassification'
 
 
-# Eager attention of image models takes its softmax in single precision, so only text models are compared in it.
-EAGER = [(name, 'eager') for name in TEXT]
-
-
-@pytest.mark.parametrize(('name', 'implementation'), [*((name, 'sdpa') for name in HUGGING_FACE), *EAGER])
-def test_without_plugs_nothing_changes(name, implementation):
+@pytest.mark.parametrize('name', TEXT)
+def test_without_plugs_eager_attention_of_text_stays(name):
+    """Eager attention of image models takes its softmax in single precision."""
     model, inputs = hugging_face_model(name), inputs_of(name)
-    model.set_attn_implementation(implementation)
-    expected, keys = model(**inputs)[0], list(model.state_dict())
-    grads = gradients(model, lambda: model(**inputs)[0])
-    assert vitplug.plug_in(model, []) is model
-    torch.testing.assert_close(model(**inputs)[0], expected, atol=1e-12, rtol=1e-12)
-    assert_same(gradients(model, lambda: model(**inputs)[0]), grads, atol=1e-11)
-    assert list(model.state_dict()) == keys
-
-
-@pytest.mark.parametrize('name', HUGGING_FACE)
-def test_unplug_gives_the_model_back_bit_for_bit(name):
-    model, inputs = hugging_face_model(name), inputs_of(name)
-    expected, state, config = model(**inputs)[0], copy.deepcopy(model.state_dict()), model.config.to_dict()
-    kinds = [type(module) for module in model.modules()]
-    plugged(model, together(name))
-    assert [key for key in model.state_dict() if not is_plug(key)] == list(state)
-    assert not torch.allclose(model(**inputs)[0], expected)
-    vitplug.unplug(model)
-    assert torch.equal(model(**inputs)[0], expected)
-    assert all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
-    assert [type(module) for module in model.modules()] == kinds
-    assert model.config.to_dict() == config
+    model.set_attn_implementation('eager')
+    expected = model(**inputs)[0]
+    torch.testing.assert_close(vitplug.plug_in(model, [])(**inputs)[0], expected, atol=1e-12, rtol=1e-12)
 
 
 # The table of RelPosBias is resized to the length, and SigmoidAttention counts all keys.
@@ -139,13 +117,6 @@ def test_autocast(name):
         out = model(**{key: value.float() for key, value in inputs.items()})[0]
     out.float().square().sum().backward()
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters() if parameter.grad is not None)
-
-
-def test_two_forwards_before_one_backward():
-    model, inputs = plugged(hugging_face_model(VIT)), inputs_of(VIT)['pixel_values']
-    first, second = (gradients(model, lambda part=part: model(part)[0]) for part in inputs.chunk(2))
-    both = gradients(model, lambda: torch.cat([model(part)[0] for part in inputs.chunk(2)]))
-    assert_same(both, {key: first[key] + second[key] for key in first}, atol=1e-11)
 
 
 @pytest.mark.parametrize('name', [VIT, BERT])
@@ -289,43 +260,6 @@ def test_swin_of_other_sizes(name, size):
     features, recorded = vitplug.host_of(model).forward_intermediates(x, names=('probs',))
     last = expected.reshaped_hidden_states[-1].shape
     assert features[0].shape == last and len(recorded['probs']) == 4
-
-
-# Names in transformers, and in timm's model of the same weights.
-OF_BLOCK = {
-    'attention.q_proj': 'attn.qkv', 'attention.o_proj': 'attn.proj', 'layernorm_before': 'norm1',
-    'layernorm_after': 'norm2', 'mlp.fc1': 'mlp.fc1', 'mlp.fc2': 'mlp.fc2',
-}  # fmt: skip
-
-
-@pytest.mark.parametrize('plugs', ['gab', 'residual', 'refiner', 'broad', NO_PREFIX])
-def test_swin_is_timm_s_with_the_same_weights(plugs):
-    """timm's is equal to vitplug's own, which cannot be imported beside transformers 5."""
-    from adapters.foreign import images, timm_model
-
-    theirs, ours = plugged(timm_model('swin_tiny_patch4_window7_224'), plugs), plugged(hugging_face_model(SWIN), plugs)
-    model, timm_blocks = ours.swin, [block for stage in theirs.layers._modules.values() for block in stage.blocks]
-    with torch.no_grad():
-        model.embeddings.patch_embeddings.projection.load_state_dict(theirs.patch_embed.proj.state_dict())
-        model.embeddings.norm.load_state_dict(theirs.patch_embed.norm.state_dict())
-        for block, other in zip(vitplug.host_of(ours).plugged_blocks(), timm_blocks, strict=True):
-            for name, in_timm in OF_BLOCK.items():
-                if name != 'attention.q_proj':
-                    block.get_submodule(name).load_state_dict(other.get_submodule(in_timm).state_dict())
-            for kind in ('weight', 'bias'):
-                parts = getattr(other.attn.qkv, kind).chunk(3)
-                for letter, part in zip('qkv', parts, strict=True):
-                    getattr(block.get_submodule(f'attention.{letter}_proj'), kind).copy_(part)
-            table = other.attn.relative_position_bias_table
-            block.attention.relative_position_bias.relative_position_bias_table.copy_(table)
-            block.plugs.load_state_dict(other.plugs.state_dict())
-        model.plugs.load_state_dict(theirs.plugs.state_dict())
-        downsample = theirs.layers[1].downsample
-        model.encoder.layers[0].downsample.load_state_dict(downsample.state_dict())
-        model.layernorm.load_state_dict(theirs.norm.state_dict())
-        model.layernorm.eps = theirs.norm.eps
-    expected = theirs.forward_features(images()).flatten(1, 2)
-    torch.testing.assert_close(model(images()).last_hidden_state, expected, atol=1e-10, rtol=1e-9)
 
 
 def test_models_of_one_config_have_notes_of_their_own():

@@ -4,13 +4,11 @@ import copy
 import importlib.util
 import io
 import pickle
-import socket
 
 import pytest
 import torch
 from adapters.foreign import (
     NO_PREFIX,
-    TIMM,
     TOGETHER,
     assert_same,
     gradients,
@@ -31,39 +29,9 @@ VIT, SWIN, SWIN_V2 = 'vit_tiny_patch16_224', 'swin_tiny_patch4_window7_224', 'sw
 MVIT, PIT, MIXER = 'mvitv2_small_cls', 'pit_ti_distilled_224', 'mixer_s16_224'
 
 
-@pytest.mark.parametrize('name', TIMM)
-def test_without_plugs_nothing_changes(name):
-    model, x = timm_model(name), images()
-    expected, keys, kinds = model(x), list(model.state_dict()), {n: type(m) for n, m in model.named_modules()}
-    grads = gradients(model, lambda: model(x))
-    assert vitplug.plug_in(model, []) is model
-    torch.testing.assert_close(model(x), expected, atol=1e-12, rtol=0)
-    assert_same(gradients(model, lambda: model(x)), grads)
-    assert list(model.state_dict()) == keys
-    lists = {host_of(model).names.blocks}
-    assert all(isinstance(m, kinds[n]) for n, m in model.named_modules() if n in kinds and n not in lists)
-    assert 'plugs: none' in model.plug_summary
-
-
 def test_the_summary_names_the_part_that_has_the_plugs():
     model = vitplug.plug_in(torch.nn.Sequential(timm_model(VIT), torch.nn.Linear(5, 2)), 'cb')
     assert model.plug_summary == f'0: {model[0].plug_summary}' and 'ContextBroadcast' in model.plug_summary
-
-
-@pytest.mark.parametrize('name', TIMM)
-def test_unplug_gives_the_model_back_bit_for_bit(name):
-    model, x = timm_model(name), images()
-    expected, state = model(x), copy.deepcopy(model.state_dict())
-    before = [(type(m), sorted(vars(m)), sorted(m._modules), len(m._forward_hooks)) for m in model.modules()]
-    plugged(model, together(name))
-    keys = [key for key in model.state_dict() if not is_plug(key)]
-    assert keys == list(state) and any(map(is_plug, model.state_dict()))
-    assert not torch.allclose(model(x), expected)
-    assert vitplug.unplug(model) is model
-    assert [(type(m), sorted(vars(m)), sorted(m._modules), len(m._forward_hooks)) for m in model.modules()] == before
-    assert torch.equal(model(x), expected)
-    assert model.state_dict().keys() == state.keys()
-    assert all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
 
 
 @pytest.mark.parametrize('plugs', ['cb(scaled=True)', 'residual(alpha=1.)', 'peg'])
@@ -140,7 +108,7 @@ def test_activation_checkpointing_has_the_same_gradients(name):
     expected = gradients(model, lambda: model(x))
     model.set_grad_checkpointing(True)
     assert_same(gradients(model, lambda: model(x)), expected)
-    assert any(is_plug(key) for key in expected)
+    assert {key for key, _ in model.named_parameters() if is_plug(key)} <= expected.keys()  # DDP wants all of them
 
 
 def test_reentrant_checkpointing_is_refused():
@@ -302,23 +270,6 @@ def test_analyses_take_it():
         assert {'gab.sigma', 'gab.A'} <= host.learned_values().keys()
 
 
-def test_measures_are_those_of_the_definitions():
-    model, x = vitplug.plug_in(timm_model(VIT), []), images(3)
-    found = vitplug.measure(model, x.split(2))
-    _, recorded = vitplug.intermediates(model, x, names=('probs', 'block'))
-    for index in range(3):
-        of_patches = recorded['probs'][index][:, 0, :, 1:, 1:]
-        shares = of_patches / of_patches.sum(-1, keepdim=True)
-        entropy = -(shares * shares.log()).sum(-1).mean((0, 2))
-        torch.testing.assert_close(found['attention_entropy'][index], entropy)
-        middles = torch.cartesian_prod(torch.arange(4.0), torch.arange(4.0)).double() * 8 + 4
-        distance = (shares * torch.cdist(middles, middles)).sum(-1).mean((0, 2))
-        torch.testing.assert_close(found['attention_distance'][index], distance)
-        tokens = recorded['block'][index][:, 1:]
-        torch.testing.assert_close(found['token_norm'][index], tokens.norm(dim=2).mean())
-    assert found['non_locality'][0].shape == (4,)
-
-
 # --- timm's optimisers ---
 
 
@@ -421,19 +372,6 @@ def test_images_of_other_sizes():
     scatter(vitplug.plug_in(vitplug.unplug(model), 'gab'), only_plugs=True)
     _, found = vitplug.intermediates(model, x, names=('site',))
     assert found['site'][0].layout.hw == (6, 4)
-
-
-@pytest.mark.slow
-def test_two_processes_are_one_with_twice_the_batch(tmp_path):
-    from adapters.in_two_processes import half_step
-
-    with socket.socket() as free:
-        free.bind(('127.0.0.1', 0))
-        port = free.getsockname()[1]
-    torch.multiprocessing.spawn(half_step, args=(port, str(tmp_path / 'grads.pth')), nprocs=2)
-    model, x = plugged(timm_model(VIT)).train(), images(4)
-    expected = gradients(model, lambda: model(x))
-    assert_same({key: 2 * grad for key, grad in torch.load(tmp_path / 'grads.pth').items()}, expected, atol=1e-10)
 
 
 class MergedBlock(Block):

@@ -126,5 +126,3 @@ def test_an_unfolding_of_numbers_is_the_convolution_of_pairs():
     grid = PixelGrid((8, 9), (4, 4))
     settings = dict(kernel_size=3, stride=2, padding=1, dilation=2)
     assert grid.after(nn.Unfold(**settings)) == grid.after(nn.Conv2d(1, 1, **settings))
-    with pytest.raises(ValueError, match=r"padding='same': expected a number of pixels"):
-        grid.after(nn.Conv2d(1, 1, 3, padding='same'))

@@ -51,13 +51,13 @@ BLOCK_LIST, NETWORK_LIST = (re.escape(str(list(names))) for names in (BLOCK_SOCK
 
 
 def test_sockets_that_do_not_exist():
-    with pytest.raises(ValueError, match=f"taker takes the socket 'mpl_end' of block 0: unknown; .* {BLOCK_LIST}"):
+    with pytest.raises(ValueError, match=f"taker takes the socket 'mpl_end', which block 0 .* {BLOCK_LIST}"):
         vit(plugs=taking('mpl_end'))
     for name in ('begin', 'mlp_end'):  # one of a block is none of the network
-        message = f"taker takes the socket '{name}' of the network: unknown; choose from {NETWORK_LIST}"
+        message = f"taker takes the socket '{name}', which the network does not offer; it offers {NETWORK_LIST}"
         with pytest.raises(ValueError, match=message):
             vit(plugs=taking(name, of='network'))
-    with pytest.raises(ValueError, match="taker takes the socket 'start' of block 0: unknown"):
+    with pytest.raises(ValueError, match="taker takes the socket 'start', which block 0"):
         vit(plugs=taking('start'))
 
 

@@ -17,8 +17,8 @@ from torch.testing import assert_close
 
 from vitplug.attention import GlobalLayout, Site
 from vitplug.plugs import Refiner
-from vitplug.plugs.refiner.bottleneck import BottleneckRefine
 from vitplug.plugs.refiner.linear import LinearRefine
+from vitplug.plugs.refiner.official import BottleneckRefine
 
 MBCONV = dict(mode='mbconv', init='default')
 OFFICIAL = dict(type='Refiner', scheme='official', share=1, **MBCONV)
@@ -99,7 +99,7 @@ def test_identity_is_folded_precisely_under_autocast():
     """In half precision the noise would not cancel out: each head would get some of the others."""
     module = LinearRefine(3, Refiner(kernel_size=1))
     with torch.autocast('cpu', torch.bfloat16):
-        assert_close(module.fold(module.dla()).flatten(1), torch.eye(3), atol=1e-6, rtol=0)
+        assert_close(module.joined(module.dla()).flatten(1), torch.eye(3), atol=1e-6, rtol=0)
 
 
 def test_default_start_is_that_of_convolutions():

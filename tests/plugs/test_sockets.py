@@ -8,7 +8,7 @@ from torch import nn
 from torch.testing import assert_close
 from torch_vit import TorchViT
 
-from vitplug.attention import DenseBias, ExtraKeys, GridPair, OffsetBias, QueryBias, TokenGrid, fused_attention
+from vitplug.attention import DenseBias, ExtraKeys, fused_attention
 from vitplug.attention.inputs import Attention
 from vitplug.plugs import Plug, ResidualAttention, TalkingHeads
 
@@ -178,21 +178,6 @@ def expected_after_one(model, tokens):
 def test_pooled_queries_have_no_tokens_to_give():
     with pytest.raises(ValueError, match=r"\['a'\] need the tokens of the queries .* block 1 pools; layers=\[0\, "):
         mvit(plugs=[Probe('a', heads=lambda weight, heads, tokens, site, carry: heads)])
-
-
-def test_heads_of_a_bias():
-    """A bias of some heads is the bias of all, cut; one for all heads stays."""
-    pairs = GridPair(TokenGrid(2, 3, 1), TokenGrid(2, 3, 1))
-    query = torch.randn(2, 1, 4, 6, 2)
-    for bias in (
-        OffsetBias(torch.randn(4, *pairs.table_size), pairs),
-        QueryBias(query, torch.randn(2, 1, 4, 6, 3), pairs),
-        DenseBias(torch.randn(4, 7, 7)),
-        DenseBias(torch.randn(2, 1, 4, 7, 7)),
-    ):
-        assert torch.equal(bias.heads(slice(1, 3)).expand(), bias.expand()[..., 1:3, :, :])
-    for bias in (OffsetBias(torch.randn(1, *pairs.table_size), pairs), DenseBias(torch.randn(7, 7))):
-        assert torch.equal(bias.heads(slice(1, 3)).expand(), bias.expand())
 
 
 def test_extra_keys_of_one_head_bias_meet_biases_of_all():

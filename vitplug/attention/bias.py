@@ -35,9 +35,6 @@ class PairBias(Protocol):
     def plus(self: Bias, other: Bias) -> Bias:
         """The sum with a bias of the same kind, on the same grids."""
 
-    def heads(self: Bias, chosen: slice) -> Bias:
-        """The bias of some heads; the same where all heads have one."""
-
 
 @dataclass(frozen=True)
 class OffsetBias:
@@ -63,9 +60,6 @@ class OffsetBias:
         tables = self.table, other.table
         alike = tables if tables[0].ndim == tables[1].ndim else [table.flatten(1) for table in tables]
         return replace(self, table=alike[0] + alike[1])
-
-    def heads(self, chosen: slice) -> 'OffsetBias':
-        return replace(self, table=self.table[chosen] if len(self.table) > 1 else self.table)
 
 
 @dataclass(frozen=True)
@@ -97,9 +91,6 @@ class QueryBias:
 
     def plus(self, other: 'QueryBias') -> 'QueryBias':
         return replace(self, rows=self.rows + other.rows, columns=self.columns + other.columns)
-
-    def heads(self, chosen: slice) -> 'QueryBias':
-        return replace(self, rows=self.rows[:, :, chosen], columns=self.columns[:, :, chosen])
 
     def widening(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Channels to append to q and to k, so that their products gain the bias.
@@ -139,10 +130,6 @@ class DenseBias:
 
     def plus(self, other: 'DenseBias') -> 'DenseBias':
         return DenseBias(self.expand() + other.expand())
-
-    def heads(self, chosen: slice) -> 'DenseBias':
-        has_heads = self.values.ndim > 2 and self.values.shape[-3] > 1
-        return replace(self, values=self.values[..., chosen, :, :]) if has_heads else self
 
 
 def merged(biases: Iterable[PairBias]) -> tuple[PairBias, ...]:

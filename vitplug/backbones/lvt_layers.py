@@ -11,8 +11,7 @@ import torch.nn.functional as F
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
-from vitplug.attention import Carry, LayerRecord, Site, attend
-from vitplug.attention.core import attend_bare
+from vitplug.attention import Attention, Carry, LayerRecord, Site, attend, fused
 from vitplug.attention.grids import ceil_div
 from vitplug.compat import is_exporting, register_load_state_dict_pre_hook
 from vitplug.hosting import Mlp, PixelGrid, fit_heads
@@ -326,7 +325,7 @@ class ClassAttention(BaseModule):
             t.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
             for t in (self.q(x_BND[:, :1]), *self.kv(x_BND).chunk(2, dim=-1))
         )
-        out_BHNd, _ = attend_bare(q, k, v, scale=q.shape[-1] ** -0.5)
+        out_BHNd = fused(Attention(q, k, v, scale=q.shape[-1] ** -0.5))
         return self.proj(out_BHNd.transpose(1, 2).flatten(2))
 
 

@@ -14,7 +14,7 @@ from mmengine.model import BaseModule
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from vitplug.attention.core import attend_bare
+from vitplug.attention import Attention, fused
 from vitplug.attention.precision import at_least_float32, without_autocast
 from vitplug.hosting import PixelGrid
 
@@ -41,8 +41,8 @@ class TokenAttention(BaseModule):
     def forward(self, x_BNE: Tensor) -> Tensor:
         """Tokens ``(B, N, E)`` to ``(B, N, T)``."""
         q, k, v = self.qkv(x_BNE).chunk(3, dim=-1)
-        out, _ = attend_bare(*(t[:, None, None] for t in (q, k, v)), scale=self.scale)
-        return v + self.proj(out[:, 0, 0])
+        out = fused(Attention(*(t[:, None] for t in (q, k, v)), scale=self.scale))
+        return v + self.proj(out[:, 0])
 
 
 class PerformerAttention(BaseModule):

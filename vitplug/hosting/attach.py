@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from vitplug.plugs import PLUG_TYPES, Plug
-from vitplug.plugs.text import label_of, listed_plugs, text_of
+from vitplug.plugs.text import NONE, label_of, listed_plugs, text_of
 from vitplug.spelling import hint
 
 #: The plugs of vitplug, by the names of their classes.
@@ -36,27 +36,17 @@ def build_plugs(
     return [plug if isinstance(plug, Plug) else _build_plug(plug, find, known) for plug in listed_plugs(plugs)]
 
 
-def plugs_text(plugs: str | Sequence, build: Callable[[Sequence], Sequence[Plug]] = build_plugs) -> str:
+def plugs_text(plugs: str | Sequence) -> str:
     """The text of plugs in any form that :func:`build_plugs` takes.
 
-    Args:
-        plugs: The plugs.
-        build: Builds them, which shows that there are such plugs.
-
     Raises:
-        ValueError: If this is something else, or the text would not give the same plugs, as with a type or a value
-            that has no name.
+        ValueError: If no text gives the same plugs, as with a type or a value that has no name.
     """
     if isinstance(plugs, str):
         return label_of(plugs)
     entries = [_as_dict(plug) if isinstance(plug, Plug) else plug for plug in listed_plugs(plugs)]
-    build(entries)
-    text = '+'.join(map(text_of, entries)) or 'none'
-    try:
-        same = listed_plugs(text) == [{**entry, 'type': entry['type'].removeprefix('vitplug.')} for entry in entries]
-    except (ValueError, AttributeError):
-        same = False
-    if not same:
+    text = '+'.join(map(text_of, entries)) or NONE
+    if listed_plugs(text) != [{**entry, 'type': entry['type'].removeprefix('vitplug.')} for entry in entries]:
         raise ValueError(f'plugs={plugs!r}: cannot be written as text: name registered types and plain values')
     return text
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -89,14 +90,8 @@ class PixelGrid:
         ]
 
 
-def _pair(setting: int | tuple[int, ...] | str) -> tuple[int, int]:
-    """A setting of a convolution or an unfolding along both axes.
-
-    Raises:
-        ValueError: If it is a word, such as ``padding='same'``.
-    """
-    if isinstance(setting, str):
-        raise ValueError(f'padding={setting!r}: expected a number of pixels')
+def _pair(setting: Any) -> tuple[int, int]:
+    """A setting of a convolution or an unfolding along both axes."""
     rows, columns = (setting, setting) if isinstance(setting, int) else setting
     return rows, columns
 

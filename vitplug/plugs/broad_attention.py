@@ -23,8 +23,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitplug.compat import is_exporting
-
 from ..attention.carry import Carry, carrying
 from ..attention.core import attend_bare
 from ..attention.intermediates import LayerRecord
@@ -242,22 +240,20 @@ def _max_pool(t_BhwC: Tensor, valid_Bhw1: Tensor | None, hw: tuple[int, int]) ->
     if valid_Bhw1 is not None:
         t_BhwC = t_BhwC.masked_fill(~valid_Bhw1, -torch.inf)
     image, sizes = t_BhwC.permute(0, 3, 1, 2), list(zip(t_BhwC.shape[1:3], hw, strict=True))
-    is_symbolic = is_exporting() and not all(isinstance(side, int) for pair in sizes for side in pair)
-    # Bins of equal size need no adaptive pooling. Sizes that a graph leaves open are not compared: it would fix them.
-    if not is_symbolic and not any(side % bins for side, bins in sizes):
-        pooled = F.max_pool2d(image, [side // bins for side, bins in sizes])
-    elif is_exporting():
+    # Sizes that a compiled graph leaves open are not compared: it would fix them.
+    is_open = not all(isinstance(side, int) for pair in sizes for side in pair)
+    if is_open or any(side % bins for side, bins in sizes):
         pooled = image
         for dim, (side, bins) in zip((2, 3), sizes, strict=True):
             pooled = _pool_along(pooled, dim, side, bins)
     else:
-        pooled = F.adaptive_max_pool2d(image, hw)
+        pooled = F.max_pool2d(image, [side // bins for side, bins in sizes])
     pooled = pooled.permute(0, 2, 3, 1)
     return pooled if valid_Bhw1 is None else pooled.masked_fill(pooled == -torch.inf, 0.0)
 
 
 def _pool_along(image: Tensor, dim: int, side: int, bins: int) -> Tensor:
-    """``adaptive_max_pool`` of one axis by indices: ONNX has none, and torch exports it for fixed sizes only.
+    """``adaptive_max_pool`` of one axis by indices: ONNX has none, and torch compiles it for fixed sizes only.
 
     Bin ``i`` has the entries from ``floor(i * side / bins)`` to before ``ceil((i + 1) * side / bins)``. All bins get
     as many entries as the largest one can have; the last entry is repeated where a bin has fewer.

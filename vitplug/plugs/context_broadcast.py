@@ -15,6 +15,7 @@ from vitplug.compat import replace
 
 from ..attention.site import Site
 from .checks import check_choice, check_flag, check_integer, check_number
+from .learned import LearnedVectors
 from .plug import BlockShape, LayerPlan, Plug
 from .sockets import TOKEN_SOCKETS
 
@@ -100,18 +101,13 @@ class Broadcast(nn.Module):
         return BROADCASTS[self.mode](x_BND, self.class_token, site.valid)
 
 
-class ScaledBroadcast(nn.Module):
+class ScaledBroadcast(LearnedVectors):
     """``y = x + cb_scale * mean(x)`` over the tokens of ``(B, N, D)``, ``cb_scale`` of shape ``(D,)``."""
 
-    def __init__(self, dims: int, init_value: float):
-        super().__init__()
-        self.init_value = init_value
-        self.cb_scale = nn.Parameter(torch.empty(dims))
-        self.reset_parameters()
+    cb_scale: nn.Parameter
 
-    def reset_parameters(self) -> None:
-        """Gives the scale its start."""
-        nn.init.constant_(self.cb_scale, self.init_value)
+    def __init__(self, dims: int, init_value: float):
+        super().__init__(dims, cb_scale=init_value)
 
     def forward(self, x_BND: Tensor, site: Site) -> Tensor:
         return x_BND + (self.cb_scale * token_mean(x_BND, site.valid)).to(x_BND.dtype)

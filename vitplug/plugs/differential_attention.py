@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ..attention.carry import Carry
-from ..attention.forms import fused
+from ..attention.forms import fused, with_biases
 from ..attention.inputs import Attention, FastForm
 from ..attention.precision import at_least_float32
 from ..attention.site import Site
@@ -91,18 +91,20 @@ class Difference(nn.Module):
         return self._by_two
 
     def _by_two(self, inputs: Attention, carry: Carry) -> tuple[Tensor, Carry]:
-        v, mask = _paired(inputs.v), inputs.mask
+        (q, k, added), v = with_biases(inputs), _paired(inputs.v)
+        if added is not None:
+            added = added[(None,) * (5 - added.ndim)].expand(-1, -1, q.shape[1], -1, -1)
         first, second = (
             fused(
                 inputs._replace(
-                    q=inputs.q[:, every],
-                    k=inputs.k[:, every],
+                    q=q[:, start::2],
+                    k=k[:, start::2],
                     v=v,
-                    biases=tuple(bias.heads(every) for bias in inputs.biases),
-                    mask=mask if mask is None or mask.shape[2] == 1 else mask[:, :, every],
+                    biases=(),
+                    mask=None if added is None else added[:, :, start::2],
                 )
             )
-            for every in (slice(0, None, 2), slice(1, None, 2))
+            for start in (0, 1)
         )
         return self._normed(first - self.share.to(first.dtype) * second), carry
 

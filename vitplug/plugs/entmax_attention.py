@@ -15,8 +15,6 @@ from .plug import LayerPlan, Plug
 
 # Newton's steps to the threshold: 6 were enough for 4096 keys of nearly equal logits, 8 left no error.
 NEWTON_STEPS = {torch.float32: 8, torch.float64: 10}
-# Halvings of the interval that holds the threshold, up to the last digit of float32 and of float64.
-HALVINGS = {torch.float32: 30, torch.float64: 60}
 # Nearer to 1 the powers of entmax lose all digits, and softmax stands for it.
 NEAR = 1e-3
 
@@ -29,7 +27,7 @@ class EntmaxAttention(Plug):
     alpha = 1 is the softmax, 1.5 entmax-1.5 and 2 sparsemax. All maps are formed: it is no fused form.
 
     Args:
-        alpha: From 1 to 4 (its start, if learned).
+        alpha: From 1 to 2 (its start, if learned).
         learnable: Whether each head learns its alpha, between 1 and 2.
         layers: Blocks that get it, see :class:`Plug`.
 
@@ -43,10 +41,8 @@ class EntmaxAttention(Plug):
 
     def __init__(self, alpha: float = 1.5, learnable: bool = False, layers: str | Sequence[int] = 'all'):
         super().__init__(layers)
-        self.alpha = check_number('alpha', alpha, least=1.0, most=4.0)
+        self.alpha = check_number('alpha', alpha, least=1.0, most=2.0)
         self.learnable = check_flag('learnable', learnable)
-        if learnable and alpha > 2:
-            raise ValueError(f'alpha={alpha}: a learned alpha stays between 1 and 2')
 
     def learned_values(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """alpha as it acts, between 1 and 2."""
@@ -104,7 +100,7 @@ class _Entmax(torch.autograd.Function):
         elif alpha - 1 < NEAR:
             p = z.softmax(-1)
         else:
-            p = (_by_newton if alpha <= 2 else _by_halving)(z, alpha - 1)
+            p = _by_newton(z, alpha - 1)
         ctx.save_for_backward(p, *([alpha] if isinstance(alpha, Tensor) else []))
         return p
 
@@ -142,23 +138,7 @@ def _by_newton(z: Tensor, rest: Tensor | float) -> Tensor:
         total = (slopes * x).sum(-1, keepdim=True)
         norm = total**rest
         low = low + (norm - 1) * total / norm / slopes.sum(-1, keepdim=True)
-    return _of_threshold(z, low, p)
-
-
-def _by_halving(z: Tensor, rest: float) -> Tensor:
-    """entmax for any alpha above 1, by halving the interval of its threshold."""
-    p, z = 1 / rest, z * rest
-    low = z.amax(-1, keepdim=True) - 1
-    width = 1 - (1 / z.shape[-1]) ** rest
-    for _ in range(HALVINGS[z.dtype]):
-        width = width / 2
-        middle = low + width
-        low = torch.where(_power((z - middle).clamp(min=0), p).sum(-1, keepdim=True) >= 1, middle, low)
-    return _of_threshold(z, low, p)
-
-
-def _of_threshold(z: Tensor, threshold: Tensor, p: Tensor | float) -> Tensor:
-    powers = _power((z - threshold).clamp(min=0), p)
+    powers = _power((z - low).clamp(min=0), p)
     return powers / powers.sum(-1, keepdim=True)
 
 

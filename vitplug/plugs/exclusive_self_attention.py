@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from ..attention.carry import Carry
 from ..attention.site import Site
 from .plug import LayerPlan, Plug
-from .value_residual import HandedOnValues
+from .value_residual import HandedOnValues, check_own_values
 
 
 class ExclusiveSelfAttention(Plug):
@@ -31,11 +31,7 @@ class ExclusiveSelfAttention(Plug):
     short_name = 'xsa'
 
     def build_layer(self, plan: LayerPlan) -> Mapping[str, nn.Module]:
-        if plan.site.keys is not None or plan.shape.out_heads != plan.shape.value_heads:
-            raise ValueError(
-                f'ExclusiveSelfAttention: block {plan.index} has no value of its own for each output: its keys are '
-                'pooled, or a plug has changed its heads; choose other layers'
-            )
+        check_own_values(self, plan)
         return {'qkv': HandedOnValues(self.name), 'heads': WithoutOwn(self.name)}
 
 

@@ -17,6 +17,7 @@ from ..attention.precision import at_least_float32
 from ..attention.site import Site
 from ..attention.tuning import BIAS_STEP
 from .checks import check_choice, check_flag, check_number
+from .learned import FoldsConstants
 from .plug import LayerPlan, Plug
 from .sockets import SHARED
 
@@ -102,7 +103,7 @@ class GaussianAttentionBias(Plug):
             )
 
 
-class Gaussian(nn.Module):
+class Gaussian(FoldsConstants):
     """``gab_amplitude`` and ``gab_sigma``, each of shape ``(H or 1,)``.
 
     Args:
@@ -126,8 +127,9 @@ class Gaussian(nn.Module):
 
     def forward(self, site: Site) -> DenseBias:
         """The bias of all pairs."""
-        squares = _minus_squares(site.pairs, self.reference, self._peak().device, self._peak().dtype)
-        return DenseBias(_Bell.apply(self._peak(), self._width(), squares), site.pairs.keys.num_tokens)
+        peak, width = self.constants()
+        squares = _minus_squares(site.pairs, self.reference, peak.device, peak.dtype)
+        return DenseBias(_Bell.apply(peak, width, squares), site.pairs.keys.num_tokens)
 
     @staticmethod
     def together(modules: Sequence['Gaussian'], site: Site) -> list[DenseBias] | None:
@@ -148,60 +150,25 @@ class Gaussian(nn.Module):
 
     def _is_whole(self) -> bool:
         """Whether its parameters alone make the bias, and may be read before its block is called: no shards (FSDP)."""
-        return type(self).forward is Gaussian.forward and not any(
-            len(p) != self.heads or hasattr(p, 'device_mesh') or hasattr(p, '_fsdp_flattened')
-            for p in (self.gab_amplitude, self.gab_sigma)
+        own_forward = type(self).forward is Gaussian.forward
+        return (
+            own_forward
+            and not self.is_folded
+            and not any(
+                len(p) != self.heads or hasattr(p, 'device_mesh') or hasattr(p, '_fsdp_flattened')
+                for p in (self.gab_amplitude, self.gab_sigma)
+            )
         )
 
     @property
     def together_key(self) -> Any:
         """Blocks on one grid whose keys are equal get their biases at once: frozen ones apart, which need no graph."""
-        kinds = [(p.device, p.dtype, p.requires_grad) for p in (self.gab_amplitude, self.gab_sigma)]
+        kinds = [(p.device, p.dtype, p.requires_grad) for p in self.parameters()]
         return type(self), self.reference, self.heads, *kinds
 
-    def _peak(self) -> Tensor:
-        return _squared(self.gab_amplitude)
-
-    def _width(self) -> Tensor:
-        return _doubled(self.gab_sigma)
-
-    def folded(self) -> 'ConstantGaussian':
-        """The same with ``A^2`` and ``2 sigma^2`` as constants."""
-        return ConstantGaussian(self)
-
-
-class ConstantGaussian(Gaussian):
-    """A Gaussian that is not trained any more.
-
-    Args:
-        gaussian: The trained one.
-    """
-
-    peak_H: Tensor
-    width_H: Tensor
-
-    def __init__(self, gaussian: Gaussian):
-        nn.Module.__init__(self)
-        self.reference, self.heads = gaussian.reference, gaussian.heads
-        self.register_buffer('peak_H', gaussian._peak().detach())
-        self.register_buffer('width_H', gaussian._width().detach())
-
-    @property
-    def together_key(self) -> Any:
-        """By itself: it has no parameters."""
-        return self
-
-    def _is_whole(self) -> bool:
-        return False
-
-    def _peak(self) -> Tensor:
-        return self.peak_H.to(torch.promote_types(self.peak_H.dtype, torch.float32))
-
-    def _width(self) -> Tensor:
-        return self.width_H.to(torch.promote_types(self.width_H.dtype, torch.float32))
-
-    def folded(self) -> 'ConstantGaussian':
-        return self
+    def make_constants(self) -> tuple[Tensor, Tensor]:
+        """``A^2`` and ``2 sigma^2``."""
+        return _squared(self.gab_amplitude), _doubled(self.gab_sigma)
 
 
 def _finer(pairs: GridPair) -> tuple[int, int]:
@@ -288,6 +255,3 @@ class SharedGaussian(nn.Module):
     def together(modules: Sequence['SharedGaussian'], site: Site) -> list[DenseBias]:
         """One bias for all blocks."""
         return [modules[0](site)] * len(modules)
-
-    def folded(self) -> ConstantGaussian:
-        return self.owned[0].folded()

@@ -1,7 +1,9 @@
-"""Modules whose only parameters are learned vectors that start with constants."""
+"""Modules of plugs: vectors that start with constants, and work on parameters alone that an export does once."""
+
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
 class LearnedVectors(nn.Module):
@@ -23,3 +25,28 @@ class LearnedVectors(nn.Module):
         """Gives every vector its start."""
         for name, start in self.starts.items():
             nn.init.constant_(self.get_parameter(name), start)
+
+
+class FoldsConstants(nn.Module):
+    """A module that makes tensors of its parameters alone, and its output of these tensors.
+
+    Once folded (:class:`~vitplug.plugs.sockets.Folds`) it has them as buffers, and no parameters.
+    """
+
+    is_folded = False
+
+    def make_constants(self) -> tuple[Tensor | None, ...]:
+        """The tensors."""
+        raise NotImplementedError
+
+    def constants(self) -> tuple[Any, ...]:
+        """The tensors, as they were folded or made anew."""
+        return tuple(self._buffers.values()) if self.is_folded else self.make_constants()
+
+    @torch.no_grad()
+    def fold(self) -> None:
+        """Keeps the tensors in place of the parameters."""
+        constants, self.is_folded = self.make_constants(), True
+        self._parameters.clear()
+        for index, constant in enumerate(constants):
+            self.register_buffer(f'constant{index}', constant)

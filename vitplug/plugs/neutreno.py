@@ -8,7 +8,7 @@ from ..attention.carry import Carry, carrying
 from ..attention.site import Site
 from .checks import check_number
 from .plug import LayerPlan, Plug
-from .value_residual import HandedOnValues, as_tokens, first_of_stages
+from .value_residual import HandedOnValues, as_tokens, check_own_values, first_of_stages
 
 
 class NeuTRENO(Plug):
@@ -36,12 +36,7 @@ class NeuTRENO(Plug):
 
     def build_layers(self, plans: Sequence[LayerPlan]) -> Sequence[Mapping[str, nn.Module]]:
         for plan in plans:
-            shape = plan.shape
-            if plan.site.keys is not None or shape.out_heads != shape.value_heads:
-                raise ValueError(
-                    f'NeuTRENO: block {plan.index} has no value of its own for each output: its keys are pooled, or a '
-                    'plug has changed its heads; choose other layers'
-                )
+            check_own_values(self, plan)
         return [
             {'qkv': HandedOnValues(self.name)}
             if source is plan

@@ -13,7 +13,6 @@ from ..attention.intermediates import LayerRecord
 from ..attention.site import Site
 from .plug import BlockShape, LayerPlan, Plug
 from .sockets import (
-    BLOCK_SOCKETS,
     BRANCHES,
     EXCLUSIVE_SOCKETS,
     NETWORK_SOCKETS,
@@ -26,9 +25,9 @@ from .sockets import (
     WeighsValues,
 )
 
-# Module of the functions with which an `init_cfg` goes over all layers.
 # Of a plug in the summary.
 CHANGES = ' (changes pretrained outputs from the start)'
+# Module of the functions with which an `init_cfg` goes over all layers.
 INITIALISERS = 'mmengine.model.weight_init'
 
 
@@ -207,8 +206,8 @@ class PlugSet:
             network_sockets: The sockets that the host offers for the whole network.
 
         Raises:
-            ValueError: If two plugs take one exclusive socket, a socket is unknown, the host does not offer it, or a
-                plug's ``num_prefix`` contradicts its sockets.
+            ValueError: If two plugs take one exclusive socket, the host does not offer a socket, or a plug's
+                ``num_prefix`` contradicts its sockets.
         """
         self.plans = plans
         network, layers = NetworkPlugs(), [LayerPlugs() for _ in plans]
@@ -218,7 +217,7 @@ class PlugSet:
                 _insert(layers[index], plug, built)
             _insert(network, plug, of_network)
             _check_prefix(plug, of_network)
-        _check_offered(network, NETWORK_SOCKETS, network_sockets, 'the network')
+        _check_offered(network, network_sockets, 'the network')
         for plan, layer in zip(plans, layers, strict=True):
             _check_block(plan, layer, plans)
         return network, layers
@@ -233,7 +232,7 @@ class PlugSet:
         plugs = '; '.join(parts) or 'none'
         if not any('attention' in plan.shape.branches for plan in self.plans):
             return f'plugs: {plugs}; no attention'
-        return f'plugs: {plugs}; attention: {self._forms(layers)}' + _orders(layers)
+        return f'plugs: {plugs}; attention: {self._forms(layers)}'
 
     def _forms(self, layers: Sequence[LayerPlugs]) -> str:
         """How attention is computed, and where maps are formed."""
@@ -275,16 +274,14 @@ def _check_prefix(plug: Plug, of_network: Mapping[str, nn.Module]) -> None:
 
 
 def _check_block(plan: LayerPlan, layer: LayerPlugs, plans: Sequence[LayerPlan]) -> None:
-    _check_offered(layer, BLOCK_SOCKETS, plan.sockets, f'block {plan.index}', plans)
+    """Checks that the plugs of a block go together, and with the block."""
+    _check_offered(layer, plan.sockets, f'block {plan.index}', plans)
     for branch in BRANCHES.keys() - plan.shape.branches:
-        needy = _takers(layer, BRANCHES[branch])
-        if needy:
+        if needy := _takers(layer, BRANCHES[branch]):
             raise ValueError(_without_branch(needy, branch, plan.index))
     for socket in EXCLUSIVE_SOCKETS:
-        owners = _takers(layer, [socket])
-        if len(owners) > 1:
+        if len(owners := _takers(layer, [socket])) > 1:
             raise ValueError(f'plugs: {owners} both take the {socket!r} socket of block {plan.index}; keep one of them')
-    _check_maps(plan, layer)
     needy = [name for name, part in layer.items() if 'heads' in part and getattr(part['heads'], 'needs_tokens', True)]
     if needy and not plan.has_query_tokens:
         others = [other.index for other in plans if other.has_query_tokens]
@@ -292,31 +289,18 @@ def _check_block(plan: LayerPlan, layer: LayerPlugs, plans: Sequence[LayerPlan])
             f'plugs: {needy} need the tokens of the queries in the socket heads, which block {plan.index} pools; '
             f'layers={others} are the blocks that do not'
         )
-    needy = _takers(layer, QK_SOCKETS)
-    if needy and not plan.num_heads:
+    changing = _takers(layer, ['map'])
+    reusing = _takers(layer, QK_SOCKETS) or (changing if len(changing) > 1 else [])
+    if reusing and not plan.num_heads:
         raise ValueError(
-            f'plugs: {needy} need q and k of block {plan.index}, which has none because it reuses the map of an '
-            'earlier block; take the block out of their layers, or let it have its own map (share=0)'
+            f'plugs: {reusing} need a map of block {plan.index} itself, which has neither q nor k as it reuses that of '
+            'an earlier block; take the block out of their layers, or let it have its own map (share=0)'
         )
-
-
-def _check_maps(plan: LayerPlan, layer: LayerPlugs) -> None:
-    """Checks that the plugs that change maps go together.
-
-    Raises:
-        ValueError: If a plug that says how maps multiply the values is not the last to change them, or keys without a
-            place meet a plug that wants one of every key.
-    """
-    weighing = [name for name, part in layer.items() if 'map' in part and isinstance(part['map'], WeighsValues)]
-    if weighing and _takers(layer, ['map'])[-1] != weighing[0]:
+    weighing = [name for name in changing if isinstance(layer[name]['map'], WeighsValues)]
+    if weighing and changing[-1] != weighing[0]:
         raise ValueError(
-            f'plugs: {weighing[0]} makes several outputs of a map, and {_takers(layer, ["map"])} change the maps of '
-            f'block {plan.index} in this order: expected {weighing[0]} as the last; keep one of them, or raise its rank'
-        )
-    if not plan.num_heads and len(_takers(layer, ['map'])) > 1:
-        raise ValueError(
-            f'plugs: {_takers(layer, ["map"])} change the maps of block {plan.index}, which has none of its own, as it '
-            'reuses those of an earlier block; take the block out of the layers of the others'
+            f'plugs: {weighing[0]} makes several outputs of a map, and {changing} change the maps of block '
+            f'{plan.index} in this order: expected {weighing[0]} as the last; keep one of them, or raise its rank'
         )
     extra, placed = _takers(layer, ['extra_keys']), _takers(layer, ['scores', 'logits', 'map'])
     if extra and placed:
@@ -326,40 +310,15 @@ def _check_maps(plan: LayerPlan, layer: LayerPlugs) -> None:
         )
 
 
-def _orders(layers: Sequence[LayerPlugs]) -> str:
-    """The order of the plugs in sockets that several of them take; '' where there are none."""
-    shared: dict[str, tuple[str, ...]] = {}
-    for layer in layers:
-        for socket in BLOCK_SOCKETS:
-            takers = tuple(_takers(layer, [socket]))
-            if len(takers) > 1 and len(takers) > len(shared.get(socket, ())):
-                shared[socket] = takers
-    return ''.join(f'; in {socket}: {", then ".join(takers)}' for socket, takers in shared.items())
-
-
 def _takers(modules: PlugModules, sockets: Collection[str]) -> list[str]:
     """Names of the plugs that take any of some sockets."""
     return [name for name, part in modules.items() if not part.keys().isdisjoint(sockets)]
 
 
-def _check_offered(
-    modules: PlugModules,
-    known: Collection[str],
-    offered: Collection[str],
-    where: str,
-    plans: Sequence[LayerPlan] = (),
-) -> None:
-    """Checks that plugs take sockets that exist and that the host offers; ``plans`` are the blocks to take instead.
-
-    Raises:
-        ValueError: If not; names plug, socket and what is offered.
-    """
+def _check_offered(modules: PlugModules, offered: Collection[str], where: str, plans: Sequence[LayerPlan] = ()) -> None:
+    """Checks that plugs take sockets that the host offers; ``plans`` are the blocks to take instead."""
     for name, part in modules.items():
         for socket in part.keys() - {SHARED} - set(offered):
-            if socket not in known:
-                raise ValueError(
-                    f'plugs: {name} takes the socket {socket!r} of {where}: unknown; choose from {list(known)}'
-                )
             others = [plan.index for plan in plans if part.keys() <= set(plan.sockets)]
             raise ValueError(
                 f'plugs: {name} takes the socket {socket!r}, which {where} does not offer; it offers {list(offered)}'

@@ -50,7 +50,7 @@ padded batch, the tokens that count. The carry holds tensors of earlier blocks.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..attention.bias import PairBias
 from ..attention.carry import Carry, taken
@@ -126,8 +126,8 @@ class MadeTogether(Protocol):
 class Folds(Protocol):
     """A module of a plug, or a part of one, whose work on its parameters alone an exported model need not repeat."""
 
-    def folded(self) -> nn.Module:
-        """A module that takes its place: the same outputs in evaluation, from constants."""
+    def fold(self) -> None:
+        """Does it once: the same outputs in evaluation, from constants."""
 
 
 # --- bound modules ---

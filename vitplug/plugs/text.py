@@ -56,12 +56,14 @@ def parse_plugs(text: str, name: str = 'plugs') -> list[dict]:
     """
     if text.strip() == NONE:
         return []
+    source = _without_hyphens(text.strip())
     try:
-        tree = ast.parse(_without_hyphens(text.strip()), mode='eval')
+        compile(source, text, 'eval')  # refuses what `ast.parse` takes, such as an argument that is given twice
+        plugs = list(_joined(ast.parse(source, mode='eval').body))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ValueError(f'{name}: {text!r} cannot be read: expected a text such as {EXAMPLE!r}') from error
+        raise ValueError(f'{name}: {text!r} cannot be read: expected a text such as {EXAMPLE!r} ({error})') from error
     try:
-        return [_plug(node, repr(text)) for node in _joined(tree.body)]
+        return [_plug(node, text) for node in plugs]
     except ValueError as error:
         raise ValueError(f'{name}: {error}') from error
 
@@ -98,21 +100,16 @@ def _joined(node: ast.expr) -> Iterator[ast.expr]:
 
 def _plug(node: ast.expr, text: str) -> dict:
     call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
-    if not _is_name(call.func) or call.args or not all(keyword.arg for keyword in call.keywords):
-        raise ValueError(
-            f'{ast.unparse(node)!r} in {text} is no plug: expected a name such as gab, or a name with arguments such '
-            'as residual(alpha=0.25)'
-        )
-    settings: dict = dict(type=_type(ast.unparse(call.func), text))
+    if not _is_name(call.func) or call.args or any(keyword.arg in (None, 'type') for keyword in call.keywords):
+        raise ValueError(f'{ast.unparse(node)!r} in {text!r} is no plug: expected a plug such as {EXAMPLE}')
+    settings = {}
     for keyword in call.keywords:
-        if keyword.arg == 'type':
-            raise ValueError(
-                f'type={ast.unparse(keyword.value)} in {text} is no argument: the name before the bracket is the type'
-            )
-        if keyword.arg in settings:
-            raise ValueError(f'{keyword.arg} occurs twice in {ast.unparse(call)!r} of {text}: give it once')
-        settings[keyword.arg] = _value(keyword, text)
-    return settings
+        try:
+            settings[keyword.arg] = ast.literal_eval(keyword.value)
+        except (ValueError, TypeError) as error:
+            value = f'{keyword.arg}={ast.unparse(keyword.value)}'
+            raise ValueError(f'{value} in {text!r}: expected a plain value; put quotes around text') from error
+    return {'type': _type(ast.unparse(call.func), text), **settings}
 
 
 def _is_name(node: ast.expr) -> bool:
@@ -120,25 +117,12 @@ def _is_name(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and _is_name(node.value))
 
 
-def _value(keyword: ast.keyword, text: str) -> Any:
-    try:
-        return ast.literal_eval(keyword.value)
-    except (ValueError, TypeError) as error:
-        raise ValueError(
-            f'{keyword.arg}={ast.unparse(keyword.value)} in {text}: expected a plain value; put quotes around text'
-        ) from error
-
-
 def _type(name: str, text: str) -> str:
     """The registered type of a short name; names with capitals and paths are left to the registry."""
     short = {known.replace('-', '_'): kind for known, kind in SHORT_NAMES.items()}
-    if name in short:
-        return short[name]
-    if name == NONE:
-        raise ValueError(f'{NONE!r} beside other plugs in {text}: it stands alone, for the plain backbone')
-    if name.islower():
-        typed = name.replace('_', '-')
-        name = typed if typed in text else name
-        near = hint(name, [*SHORT_NAMES, NONE])
-        raise ValueError(f'{name!r} in {text} is unknown: choose from {NONE}, {", ".join(SHORT_NAMES)}{near}')
-    return name
+    if name in short or not name.islower():
+        return short.get(name, name)
+    typed = name.replace('_', '-')
+    name = typed if typed in text else name
+    near = hint(name, SHORT_NAMES)
+    raise ValueError(f'{name!r} in {text!r} is unknown: choose from {", ".join(SHORT_NAMES)}, or {NONE} alone{near}')

@@ -72,6 +72,19 @@ def first_of_stages(plug: Plug, plans: Sequence[LayerPlan]) -> list[LayerPlan]:
     return sources
 
 
+def check_own_values(plug: Plug, plan: LayerPlan) -> None:
+    """Checks that each output of the heads has a value of its token.
+
+    Raises:
+        ValueError: If it has none.
+    """
+    if plan.site.keys is not None or plan.shape.out_heads != plan.shape.value_heads:
+        raise ValueError(
+            f'{type(plug).__name__}: block {plan.index} has no value of its own for each output: its keys are pooled, '
+            'or a plug has changed its heads; choose other layers'
+        )
+
+
 def as_tokens(v_BWHNd: Tensor, site: Site) -> Tensor:
     """Values in windows as tokens ``(B, N, H * d)``, which other windows can take."""
     return site.key_layout.from_windows(v_BWHNd.transpose(2, 3).flatten(3))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from ...attention.carry import Carry
 from ...attention.forms import fused, of_all, with_biases
@@ -16,8 +16,8 @@ from ...attention.inputs import Attention, FastForm, scores_of
 from ...attention.precision import softmax, without_autocast
 from ...attention.rows import by_rows, goes_by_rows
 from ...attention.site import Site
-from .convolution import channels_last, convolve, delta, new_kernel, start_kernels
-from .maps import Refine
+from ..learned import FoldsConstants
+from .maps import Refine, channels_last, convolve, delta, new_kernel, start_kernels
 
 if TYPE_CHECKING:
     from .plug import Refiner
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 NOISE_STD = 0.02
 
 
-class LinearRefine(Refine):
+class LinearRefine(Refine, FoldsConstants):
     """Expansion, DLA and reduction as one convolution.
 
     Parameters (none but these): ``expand`` ``(H', H, 1, 1)``, ``reduce`` ``(H, H', 1, 1)``, and DLA's ``local``
@@ -47,17 +47,18 @@ class LinearRefine(Refine):
         else:
             self.local = new_kernel(maps, 1, side, side)
         self.reduce = new_kernel(heads, maps, 1, 1) if expansion and settings.reduction else None
-        self.is_identity, self.sizes = settings.init == 'identity', (heads, expansion)
+        self.is_identity, self.heads, self.expansion = settings.init == 'identity', heads, expansion
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Draws the kernels, or makes the identity of them."""
         start_kernels(self)
         if self.is_identity:
-            self._start_as_identity(*self.sizes)
+            self._start_as_identity()
 
     @torch.no_grad()
-    def _start_as_identity(self, heads: int, expansion: int) -> None:
+    def _start_as_identity(self) -> None:
+        heads, expansion = self.heads, self.expansion
         if self.constraint == 'rowcol':
             share = 1.0 if self.sequential else 0.5
             for kernel in (self.along_keys, self.along_queries):
@@ -84,7 +85,7 @@ class LinearRefine(Refine):
         half = self.along_keys.shape[-1] // 2
         return F.pad(self.along_keys, (0, 0, half, half)) + F.pad(self.along_queries, (half, half, 0, 0))
 
-    def fold(self, local: Tensor) -> Tensor:
+    def joined(self, local: Tensor) -> Tensor:
         """Expansion, a depthwise kernel ``(H', 1, k, k)`` and reduction as one kernel, ``(maps, H or 1, k, k)``."""
         if self.expand is None:
             return local
@@ -100,13 +101,13 @@ class LinearRefine(Refine):
         if inputs.mask is not None or self.hands_over or self.copies > 1:
             return None
         if self.constraint == 'spatial':
-            return partial(self._on_value_grid, site.key_layout.grid) if self.expand is None else None
+            return None if self.expansion else partial(self._on_value_grid, site.key_layout.grid)
         pays = inputs.windows == 1 and goes_by_rows(inputs.q, inputs.k, inputs.dropout_p)
         return self._by_rows if pays else None
 
     def _by_rows(self, inputs: Attention, carry: Carry) -> tuple[Tensor, Carry]:
         q, k, added = with_biases(inputs)
-        kernel, added = self.fold(self.dla()), None if added is None else of_all(added, inputs)
+        kernel, added = self.constants()[0], None if added is None else of_all(added, inputs)
         form = partial(_of_rows, inputs.scale, kernel)
         return by_rows(form, q, k, inputs.v, added, halo=kernel.shape[-2] // 2), carry
 
@@ -114,21 +115,20 @@ class LinearRefine(Refine):
         """Each query's row convolved over the key grid is attention with values convolved over it."""
         v, dims = inputs.v, inputs.v.shape[-1]
         prefix, image = v[..., : grid.num_prefix, :], v[..., grid.num_prefix :, :].transpose(-2, -1)
-        kernel = self.local.flip(-2, -1).to(v.dtype).repeat_interleave(dims, dim=0)
+        kernel = self.constants()[0].flip(-2, -1).to(v.dtype).repeat_interleave(dims, dim=0)
         image = image.unflatten(-1, grid.hw).flatten(1, 2)
         image = F.conv2d(image, kernel, padding=kernel.shape[-1] // 2, groups=len(kernel))
         image = image.unflatten(1, (-1, dims)).flatten(-2).transpose(-2, -1)
         return fused(inputs._replace(v=torch.cat((prefix, image), dim=-2))), carry
 
+    def make_constants(self) -> tuple[Tensor, Tensor | None]:
+        """The one kernel, and that of expansion and reduction ``(maps, H or 1, 1, 1)``, for keys without a place."""
+        mixing = self.joined(torch.ones_like(self.local[..., :1, :1])) if self.constraint == 'spatial' else None
+        return self.joined(self.dla()), mixing
+
     def refine(self, maps_BHNN: Tensor, pairs: GridPair) -> Tensor:
-        return self.convolve(maps_BHNN, pairs, self.fold(self.dla()), self._mixing())
-
-    def _mixing(self) -> Tensor | None:
-        """Expansion and reduction as one kernel ``(maps, H or 1, 1, 1)``, for keys without a place in the image."""
-        return self.fold(torch.ones_like(self.local[..., :1, :1])) if self.constraint == 'spatial' else None
-
-    def convolve(self, maps_BHNN: Tensor, pairs: GridPair, kernel: Tensor, mixing: Tensor | None) -> Tensor:
         """Maps convolved with one kernel; those of prefix keys, where the plane is the image, mixed over heads only."""
+        kernel, mixing = self.constants()
         maps_BHNN = maps_BHNN.to(kernel.dtype)
         if mixing is None:
             return convolve(channels_last(maps_BHNN), kernel).contiguous()
@@ -138,38 +138,6 @@ class LinearRefine(Refine):
         if not grid.num_prefix:
             return refined
         return torch.cat((convolve(maps_BHNN[..., : grid.num_prefix], mixing), refined), dim=-1)
-
-    def folded(self) -> LinearRefine:
-        """The same with one kernel; itself where its parameters are one kernel."""
-        return self if self.expand is None and self.constraint != 'rowcol' else OneKernel(self)
-
-
-class OneKernel(LinearRefine):
-    """Expansion, DLA and reduction that are not trained any more, as one kernel; maps are always formed.
-
-    Args:
-        refine: The trained ones.
-    """
-
-    kernel: Tensor
-    mixing: Tensor | None
-
-    def __init__(self, refine: LinearRefine):
-        nn.Module.__init__(self)
-        self.key, self.copies, self.split = refine.key, refine.copies, refine.split
-        self.hands_over, self.constraint = refine.hands_over, refine.constraint
-        with torch.no_grad():
-            self.register_buffer('kernel', refine.fold(refine.dla()))
-            self.register_buffer('mixing', refine._mixing())
-
-    def fast_form(self, inputs: Attention, site: Site) -> None:
-        """None."""
-
-    def refine(self, maps_BHNN: Tensor, pairs: GridPair) -> Tensor:
-        return self.convolve(maps_BHNN, pairs, self.kernel, self.mixing)
-
-    def folded(self) -> OneKernel:
-        return self
 
 
 def _of_rows(

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from torch import nn
 
@@ -9,10 +10,9 @@ from vitplug.compat import replace
 
 from ..checks import check_choice, check_flag, check_integer
 from ..plug import BlockShape, LayerPlan, Plug
-from .bottleneck import BottleneckRefine
 from .linear import LinearRefine
 from .maps import ReusedMap, UnrefinedMap
-from .official import Doubled, DoubledScale, RefinedReuse, ResidualMap
+from .official import BottleneckRefine, Doubled, DoubledScale, RefinedReuse, ResidualMap
 
 
 class Refiner(Plug):
@@ -99,29 +99,22 @@ class Refiner(Plug):
             raise ValueError('value_split=True goes with reduction=False only')
         if rowcol_mode != 'sum' and constraint != 'rowcol':
             raise ValueError(f"rowcol_mode={rowcol_mode!r} goes with constraint='rowcol' only, not {constraint!r}")
-        if mode == 'none':
-            self._check_none()
-        elif mode == 'mbconv':
-            self._check_mbconv()
-        elif rescale_by_tokens is not None:
-            raise ValueError(f"rescale_by_tokens={rescale_by_tokens} goes with mode='mbconv' only, not {mode!r}")
+        self._check_mode()
         if scheme == 'official' and (mode, share) != ('mbconv', 1):
             raise ValueError(f"scheme='official' goes with mode='mbconv' and share=1 only, not {mode!r} and {share}")
 
-    def _check_mbconv(self) -> None:
-        wanted = dict(constraint='none', reduction=True, init='default')
-        wrong = [f'{key}={value!r}' for key, value in wanted.items() if getattr(self, key) != value]
-        wrong += ['expansion of at least 1'] * (self.expansion == 0)
+    def _check_mode(self) -> None:
+        """Refuses what only another mode has."""
+        defaults = {key: parameter.default for key, parameter in inspect.signature(Refiner).parameters.items()}
+        needed: dict[str, Any] = dict(rescale_by_tokens=None)
+        if self.mode == 'mbconv':
+            needed = dict(constraint='none', reduction=True, init='default', expansion=self.expansion or 1)
+        elif self.mode == 'none':
+            needed = {key: value for key, value in defaults.items() if key not in ('mode', 'share', 'layers')}
+        wrong = [f'{key}={value!r}' for key, value in needed.items() if getattr(self, key) != value]
         if wrong:
-            raise ValueError(f"mode='mbconv' has no such variant: it needs {', '.join(wrong)}")
-
-    def _check_none(self) -> None:
-        defaults = {key: p.default for key, p in inspect.signature(Refiner).parameters.items()}
-        others = defaults.keys() - {'mode', 'share', 'layers'}
-        wrong = [f'{key}={getattr(self, key)!r}' for key in sorted(others) if getattr(self, key) != defaults[key]]
-        if wrong:
-            raise ValueError(f"mode='none' refines nothing: leave out {', '.join(wrong)}")
-        if not self.share:
+            raise ValueError(f'mode={self.mode!r} needs {", ".join(wrong)}')
+        if self.mode == 'none' and not self.share:
             raise ValueError("mode='none' changes nothing with share=0: expected share of at least 1")
 
     @property

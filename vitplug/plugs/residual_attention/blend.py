@@ -59,13 +59,13 @@ class Alpha(nn.Module):
             # Through .data, so that a second forward does not invalidate the backward of the first.
             self.residual_alpha.data.clamp_(0, 1)
 
-    def folded(self) -> 'Alpha':
-        """The same as a constant."""
-        return (
-            self
-            if self.constraint == 'fixed'
-            else Alpha(CONSTRAINTS[self.constraint](self.residual_alpha).item(), 'fixed')
-        )
+    @torch.no_grad()
+    def fold(self) -> None:
+        """Keeps alpha as a constant."""
+        if self.constraint != 'fixed':
+            self.constant = CONSTRAINTS[self.constraint](self.residual_alpha).item()
+            del self.residual_alpha
+            self.constraint = 'fixed'
 
 
 class SharedAlpha(nn.Module):

@@ -1,5 +1,6 @@
-"""Every tiny model with every plug: what holds for each pair, or which are refused."""
+"""Every tiny model: itself without plugs; with every plug, what holds for each pair, or which are refused."""
 
+import copy
 import importlib.util
 import io
 
@@ -22,6 +23,7 @@ from adapters.foreign import (
 from torch import Tensor, nn
 
 import vitplug
+from vitplug.adapters.walk import PluggedBlocks
 from vitplug.plugs.plug_set import is_plug
 
 MODELS = [*TIMM, *(HUGGING_FACE if importlib.util.find_spec('transformers') else [])]
@@ -48,6 +50,35 @@ def build(name: str) -> nn.Module:
 def run(name: str, model: nn.Module) -> Tensor:
     """The model's output on its inputs."""
     return model(images()) if name in TIMM else model(**inputs_of(name))[0]
+
+
+@pytest.mark.parametrize('name', MODELS)
+def test_without_plugs_nothing_changes(name):
+    model = build(name)
+    expected, keys, kinds = run(name, model), list(model.state_dict()), {n: type(m) for n, m in model.named_modules()}
+    grads = gradients(model, lambda: run(name, model))
+    assert vitplug.plug_in(model, []) is model
+    torch.testing.assert_close(run(name, model), expected, atol=1e-12, rtol=1e-12)
+    assert_same(gradients(model, lambda: run(name, model)), grads, atol=1e-11)
+    assert list(model.state_dict()) == keys
+    lists = {key for key, module in model.named_modules() if isinstance(module, PluggedBlocks)}
+    assert all(isinstance(m, kinds[n]) for n, m in model.named_modules() if n in kinds and n not in lists)
+    assert 'plugs: none' in model.plug_summary
+
+
+@pytest.mark.parametrize('name', MODELS)
+def test_unplug_gives_the_model_back_bit_for_bit(name):
+    model = build(name)
+    expected, state, config = run(name, model), copy.deepcopy(model.state_dict()), str(getattr(model, 'config', ''))
+    before = [(type(m), sorted(vars(m)), sorted(m._modules), len(m._forward_hooks)) for m in model.modules()]
+    plugged(model, together(name))
+    assert [key for key in model.state_dict() if not is_plug(key)] == list(state)
+    assert not torch.allclose(run(name, model), expected)
+    assert vitplug.unplug(model) is model
+    assert [(type(m), sorted(vars(m)), sorted(m._modules), len(m._forward_hooks)) for m in model.modules()] == before
+    assert torch.equal(run(name, model), expected)
+    assert model.state_dict().keys() == state.keys() and str(getattr(model, 'config', '')) == config
+    assert all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
 
 
 @pytest.mark.slow
