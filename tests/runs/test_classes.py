@@ -6,25 +6,15 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from mmdet.datasets import CocoDataset, CocoPanopticDataset, LVISV1Dataset
 from mmengine.config import Config
 from mmengine.registry import DATASETS
-from mmpretrain.datasets import CIFAR10, CustomDataset, ImageNet
+from mmpretrain.datasets import CustomDataset
 
 from vitplug.config.parts import loader_leaves, registered
 from vitplug.config.reading import read_config
 from vitplug.errors import CheckpointNotRead
-from vitplug.runs.checks.classes import (
-    Classes,
-    check_categories,
-    check_trained,
-    class_complaints,
-    class_folders,
-    count_of_model,
-    counts_categories,
-    match_folders,
-    named_classes,
-)
+from vitplug.runs.checks.classes import check_trained, class_complaints, match_categories, match_folders
+from vitplug.runs.checks.sources import Source, read_sources
 
 CONFIGS = Path(__file__).parents[2] / 'configs'
 PATH = 'train_dataloader.dataset'
@@ -35,124 +25,75 @@ CLASSIFICATION, SEGMENTATION, DETECTION = (
 CASCADE = str(next(CONFIGS.glob('*/*cascade-mask-rcnn*coco*.py')))
 
 
-def named(*names):
-    return Classes(names, f'{PATH}.metainfo.classes')
+def named(*names, path=PATH, labels=()):
+    return Source(path, None, names, labels)
 
 
-def numbered(count):
-    return named(*map(str, range(count)))
+def numbered(count, path=PATH):
+    return named(*map(str, range(count)), path=path)
 
 
 def complaints(cfg, count):
     """Settings and reasons, where the training data has so many classes."""
-    return dict(class_complaints(cfg, {PATH: numbered(count)}))
+    return dict(class_complaints(cfg, [numbered(count)]))
 
 
-# --- names ---
+# --- names in files ---
 
 
-@pytest.mark.parametrize(
-    ('settings', 'kind', 'names', 'source'),
-    [
-        (dict(metainfo=dict(classes=('cat', 'dog'))), CocoDataset, ('cat', 'dog'), f'{PATH}.metainfo.classes'),
-        (dict(classes=['cat']), CustomDataset, ('cat',), f'{PATH}.classes'),
-        (dict(), CIFAR10, CIFAR10.METAINFO['classes'], 'and CIFAR10 has its own'),
-        (dict(metainfo=dict(palette=[])), CocoDataset, CocoDataset.METAINFO['classes'], 'CocoDataset has its own'),
-    ],
-)
-def test_names_are_those_that_the_library_takes(settings, kind, names, source):
-    classes = named_classes(settings, kind, PATH)
-    assert classes.names == tuple(names) and source in classes.source
-
-
-def test_names_may_be_unknown_or_in_a_file(tmp_path):
-    assert named_classes(dict(), CustomDataset, PATH) is None
-    assert named_classes(dict(), CocoPanopticDataset, PATH) is None  # some of its parts count things alone
-    (tmp_path / 'names.txt').write_text('cat\ndog\n')
-    metainfo = dict(classes=str(tmp_path / 'names.txt'))
-    assert named_classes(dict(metainfo=metainfo), CustomDataset, PATH).names == ('cat', 'dog')
-
-
-@pytest.mark.parametrize(
-    ('value', 'message'),
-    [
-        ('cat', r"metainfo\.classes = 'cat': expected a list of names.*\('cat',\)"),
-        ([], r'expected a list of names'),
-        (3, r'metainfo\.classes = 3: expected a list'),
-        (('cat', 'dog', 'cat'), r"'cat' occur more than once"),
-    ],
-)
-def test_wrong_names_are_refused(value, message):
-    with pytest.raises(ValueError, match=message):
-        named_classes(dict(metainfo=dict(classes=value)), CocoDataset, PATH)
-
-
-def test_labels_of_coco_files_are_found_by_name_where_mmdet_does_so():
-    assert counts_categories(CocoDataset)
-    assert not any(map(counts_categories, (CocoPanopticDataset, LVISV1Dataset, CustomDataset, None)))
-
-
-def test_categories_that_are_left_out_are_said():
-    assert check_categories(named('cat', 'dog'), ['cat', 'dog'], 'a.json', PATH) == ''
-    remark = check_categories(named('cat', 'eel'), ['cat', 'dog', 'eel', 'fox'], 'a.json', PATH)
-    assert "a.json: categories 'dog', 'fox'" in remark and 'left out' in remark
+def check_categories(names, categories):
+    content = dict(categories=[dict(name=name) for name in categories])
+    return match_categories(names, content, 'a.json', PATH)
 
 
 @pytest.mark.parametrize(
     ('names', 'categories', 'message'),
     [
-        (['cat', 'dgo'], ['cat', 'dog'], r"'dgo' not among the categories of a\.json: did you mean 'dog'"),
+        (['cat', 'dgo'], ['cat', 'dog'], r"'dgo' not among the categories of a\.json; did you mean 'dog'"),
         (['katze'], ['cat', 'dog'], rf"'katze' not among .*: set {PATH}\.metainfo = dict\(classes=\('cat', 'dog'\)\)"),
-        (['cat', 'person'], ['cat'], r"'person' not among .*dict\(classes=\('cat',\)\)"),
         (['dog', 'cat'], ['cat', 'dog'], r"another order.*dict\(classes=\('cat', 'dog'\)\)"),
         (['x'], [f'class{number}' for number in range(200)], r"'class11', \.\.\. \(200 in all\)\)"),
     ],
 )
 def test_categories_that_do_not_fit_are_refused(names, categories, message):
     with pytest.raises(ValueError, match=message):
-        check_categories(named(*names), categories, 'a.json', PATH)
+        check_categories(names, categories)
+    assert check_categories(('cat', 'dog'), ['cat', 'eel', 'dog']) == ('cat', 'dog')
 
 
-@pytest.fixture
-def folder(tmp_path):
+def test_folders_count_in_alphabetical_order(tmp_path):
+    """As mmpretrain itself counts them."""
     for name in ('dog', 'cat'):
         (tmp_path / name).mkdir()
         (tmp_path / name / 'a.png').write_bytes(b'')
-    return tmp_path
-
-
-def test_folders_count_in_alphabetical_order(folder):
-    """As mmpretrain itself counts them."""
-    folders = class_folders(dict(), CustomDataset, folder)
-    assert folders == CustomDataset(data_prefix=str(folder)).metainfo['classes'] == ('cat', 'dog')
-    assert match_folders(None, folders, folder, PATH).names == ('cat', 'dog')
-    assert match_folders(named('Katze', 'Hund'), folders, folder, PATH).labels == ('cat', 'dog')
-
-
-@pytest.mark.parametrize(
-    ('settings', 'kind'),
-    [
-        (dict(ann_file='list.txt'), CustomDataset),
-        (dict(with_label=False), CustomDataset),
-        (dict(split='train'), ImageNet),
-        (dict(), CocoDataset),
-    ],
-)
-def test_folders_count_nothing_where_a_list_or_the_class_does(settings, kind, folder):
-    assert class_folders(settings, kind, folder) == ()
+    folders = CustomDataset(data_prefix=str(tmp_path)).metainfo['classes']
+    cfg = Config(dict(default_scope='mmpretrain', train_dataloader=dict(dataset=dict(type='CustomDataset'))))
+    cfg.train_dataloader.dataset.data_root = str(tmp_path)
+    [source] = read_sources(cfg, 'train')
+    assert folders == source.classes == source.labels == ('cat', 'dog')
+    assert match_folders(('Katze', 'Hund'), folders, tmp_path, PATH) == ('Katze', 'Hund')
 
 
 @pytest.mark.parametrize(
     ('names', 'message'),
     [
-        (('cat', 'dog', 'eel'), r"2 folders for 3 classes .*no folder for 'eel': set .*classes=\('cat', 'dog'\)"),
-        (('cat',), r"no class for 'dog'"),
+        (('cat', 'dog', 'eel'), r"2 folders for 3 classes .*'eel' on one side only: set .*classes=\('cat', 'dog'\)"),
+        (('cat',), r"with 'dog' on one side"),
         (('dog', 'cat'), r"in alphabetical order: set .*classes=\('cat', 'dog'\)"),
     ],
 )
-def test_folders_that_do_not_fit_are_refused(names, message, folder):
+def test_folders_that_do_not_fit_are_refused(names, message, tmp_path):
     with pytest.raises(ValueError, match=message):
-        match_folders(named(*names), ('cat', 'dog'), folder, PATH)
+        match_folders(names, ('cat', 'dog'), tmp_path, PATH)
+
+
+def test_a_single_name_is_no_list(tmp_path):
+    (tmp_path / 'a.json').write_text('{}')
+    dataset = dict(type='CocoDataset', data_root=str(tmp_path), ann_file='a.json')
+    cfg = Config(dict(default_scope='mmdet', train_dataloader=dict(dataset=dataset)))
+    cfg.train_dataloader.dataset.metainfo = dict(classes='cat')
+    with pytest.raises(ValueError, match=r"metainfo\.classes = 'cat': .*\('cat',\)"):
+        read_sources(cfg, 'train')
 
 
 # --- numbers ---
@@ -184,11 +125,14 @@ STOCK = [
 def test_stock_configs_fit_their_data_sets(library, path):
     cfg = Config.fromfile(stock(library, path))
     cfg.setdefault('default_scope', library)
-    found = {}
+    found = []
     for split in ('train', 'val', 'test'):
         for place, settings in loader_leaves(cfg, split):
-            classes = named_classes(settings, registered(DATASETS, settings.type, library), place)
-            found |= {place: classes} if classes else {}
+            metainfo = getattr(registered(DATASETS, settings.type, library), 'METAINFO', {}) | settings.get(
+                'metainfo', {}
+            )
+            if metainfo.get('classes') and 'stuff_classes' not in metainfo:
+                found.append(named(*metainfo['classes'], path=place))
     assert bool(found) == ('panoptic' not in path) and list(class_complaints(cfg, found)) == []
 
 
@@ -196,7 +140,7 @@ def test_stock_configs_fit_their_data_sets(library, path):
     ('path', 'right', 'settings'),
     [
         (CLASSIFICATION, 10, ['model.head.num_classes', 'model.data_preprocessor.num_classes']),
-        (SEGMENTATION, 11, ['model.decode_head.num_classes', 'model.decode_head.loss_decode.class_weight']),
+        (SEGMENTATION, 11, ['model.decode_head.num_classes']),
         (DETECTION, 10, [f'model.roi_head.{kind}_head.num_classes' for kind in ('bbox', 'mask')]),
         (
             CASCADE,
@@ -208,16 +152,14 @@ def test_stock_configs_fit_their_data_sets(library, path):
 )
 def test_every_count_is_found_and_what_is_said_mends_it(path, right, settings):
     cfg = read_config(path)
-    assert complaints(cfg, right) == {} and count_of_model(cfg) == right
+    assert complaints(cfg, right) == {}
     found = complaints(cfg, 12)
     assert sorted(found) == sorted(settings)
     assert all('12' in reason for reason in found.values())
-    cfg.merge_from_dict({setting: 12 for setting in settings if setting.endswith('num_classes')})
-    assert not any(setting.endswith('num_classes') for setting in complaints(cfg, 12))
+    cfg.merge_from_dict(dict.fromkeys(settings, 12))
+    assert complaints(cfg, 12) == {}
 
 
-CROSS_ENTROPY, SIGMOID = dict(type='CrossEntropyLoss'), dict(type='CrossEntropyLoss', use_sigmoid=True)
-WEIGHTS = [1.0] * 3
 PLACES = [
     (CLASSIFICATION, dict(val_evaluator__topk=(1, 5)), 'val_evaluator.topk', 'at most 3'),
     (CLASSIFICATION, dict(val_evaluator=[dict(type='Accuracy', topk=5)]), 'val_evaluator.0.topk', 'at most 3'),
@@ -247,30 +189,6 @@ PLACES = [
         '= 150: set it to 3',
     ),
     (
-        SEGMENTATION,
-        dict(model__decode_head__loss_decode=[dict(CROSS_ENTROPY, class_weight=[1.0] * 11)]),
-        'model.decode_head.loss_decode.0.class_weight',
-        'has 11 entries: give it 3',
-    ),
-    (
-        SEGMENTATION,
-        dict(model__decode_head__loss_cls=dict(type='mmdet.CrossEntropyLoss', class_weight=WEIGHTS)),
-        'model.decode_head.loss_cls.class_weight',
-        'has 3 entries: give it 4',
-    ),
-    (
-        DETECTION,
-        dict(model__roi_head__bbox_head__loss_cls=dict(CROSS_ENTROPY, class_weight=WEIGHTS)),
-        'model.roi_head.bbox_head.loss_cls.class_weight',
-        'has 3 entries: give it 4',
-    ),
-    (
-        DETECTION,
-        dict(model__roi_head__bbox_head__loss_cls=dict(SIGMOID, class_weight=[1.0] * 4)),
-        'model.roi_head.bbox_head.loss_cls.class_weight',
-        'has 4 entries: give it 3',
-    ),
-    (
         DETECTION,
         dict(model__bbox_head=dict(type='RetinaHead', num_classes=80)),
         'model.bbox_head.num_classes',
@@ -285,7 +203,7 @@ def test_places(base, options, setting, advice):
     for key, value in options.items():
         *outer, last = key.split('__')
         functools.reduce(operator.getitem, outer, cfg)[last] = value
-    reasons = dict(class_complaints(cfg, {PATH.replace('train', 'val' if 'val' in setting else 'train'): numbered(3)}))
+    reasons = dict(class_complaints(cfg, [numbered(3, PATH.replace('train', 'val' if 'val' in setting else 'train'))]))
     assert reasons[setting].endswith(advice)
 
 
@@ -294,7 +212,6 @@ def test_places(base, options, setting, advice):
     [
         dict(num_classes=-1),
         dict(num_classes=None),
-        dict(loss=dict(CROSS_ENTROPY, class_weight=None)),
         dict(topk=(1, 5)),  # of an accuracy that is not reported
     ],
 )
@@ -317,21 +234,21 @@ def test_labels_mean_the_same_in_every_data_set():
     """Differing data sets come before settings: which count is right is not known while they differ."""
     val, cfg = 'val_dataloader.dataset', read_config(CLASSIFICATION)
 
-    def found(one, other):
-        return dict(class_complaints(cfg, {PATH: one, val: other}))
+    def found(one, other, labels=((), ())):
+        return dict(class_complaints(cfg, [named(*one, labels=labels[0]), named(*other, path=val, labels=labels[1])]))
 
-    assert found(numbered(10), numbered(10)) == {}
-    [(place, reason)] = found(named('cat', 'dog'), named('cat', 'eel')).items()
-    assert place == val and reason == f"has other classes: label 1 is 'eel' here and 'dog' in {PATH}"
-    assert found(named('cat', 'dog'), named('cat'))[val].startswith('has other classes: 1 classes')
+    assert found('0123456789', '0123456789') == {}
+    assert found(('cat', 'dog'), ('cat', 'eel')) == {
+        val: f"has other classes: label 1 is 'eel' here and 'dog' in {PATH}"
+    }
+    assert found(('cat', 'dog'), ('cat',))[val] == f"has 1 classes ('cat'), and {PATH} 2"
     # Folders count, whatever names they are given.
-    one, other = (Classes(('a', 'b'), 'x', labels=labels) for labels in (('cat', 'dog'), ('dog', 'eel')))
-    assert "'dog' here and 'cat'" in found(one, other)[val]
+    assert "'dog' here and 'cat'" in found('ab', 'ab', (('cat', 'dog'), ('dog', 'eel')))[val]
 
 
 def test_other_libraries_and_unknown_classes_are_left_alone():
     cfg = read_config(CLASSIFICATION)
-    assert list(class_complaints(cfg, {})) == []
+    assert list(class_complaints(cfg, [])) == []
     cfg.default_scope = 'mmpose'
     assert complaints(cfg, 3) == {}
 

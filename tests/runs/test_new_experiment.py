@@ -2,7 +2,6 @@
 
 import json
 import re
-import shlex
 import shutil
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from vitplug.backbones.base import PluggedBackbone
 from vitplug.config.reading import read_config
 from vitplug.config.text import text
 from vitplug.runs.new_experiment import count_classes, difference, fitting_batch, main, scale_rate, set_schedule
-from vitplug.runs.own_data import read_classification, read_detection, read_segmentation
+from vitplug.runs.own_data import READERS, read_classification, read_detection, read_segmentation
 
 RNG = np.random.default_rng(0)
 SIZE = (40, 32)
@@ -161,7 +160,6 @@ test_pipeline = [
 }
 DATA = {'classification': flowers, 'detection': screws, 'segmentation': roads}
 METRICS = {'classification': 'accuracy/top1', 'detection': 'coco/segm_mAP', 'segmentation': 'mIoU'}
-READERS = {'classification': read_classification, 'detection': read_detection, 'segmentation': read_segmentation}
 CLASSES = {
     'classification': ('daisy', 'rose', 'tulip'),
     'detection': ('bolt', 'nut'),
@@ -255,9 +253,10 @@ def test_own_plug_is_named_by_its_path(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     options = ['--task', 'classification', '--data', 'data', '--base', 'base.py', '--out', 'my.py']
     main([*options, '--plugs', "own_module_of_plugs.Mine(layers='upper')+cb"])
-    cfg = read_config('my.py')
-    assert cfg.custom_imports.imports == ['own_module_of_plugs']
-    assert cfg.model.backbone.plugs[0] == dict(type='own_module_of_plugs.Mine', layers='upper')
+    backbone = read_config('my.py').model.backbone
+    assert backbone.plugs[0] == dict(type='own_module_of_plugs.Mine', layers='upper')
+    init_default_scope('mmpretrain')
+    assert any('.mine.' in name for name in MODELS.build(backbone).state_dict())
 
 
 def test_small_data_is_trained_in_many_steps(tmp_path):
@@ -274,10 +273,7 @@ def test_small_data_is_trained_in_many_steps(tmp_path):
     assert cfg.optim_wrapper.optimizer.lr == pytest.approx(1e-3 * (7 / 1024) ** 0.5, rel=1e-2)  # the base's for 1024
     assert cfg.auto_scale_lr == dict(enable=True, base_batch_size=7)
     assert (cfg.default_hooks.checkpoint.max_keep_ckpts, cfg.default_hooks.checkpoint.save_best) == (2, 'auto')
-    assert (
-        "Learning rate: 8.27e-05, the base's 0.001 times the root of 7/1024, as AdamW takes it."
-        in (tmp_path / 'my.py').read_text()
-    )
+    assert "rate: 8.27e-05, the base's 0.001 times the root of 7/1024." in (tmp_path / 'my.py').read_text()
 
 
 @given(st.integers(1, 5000), st.integers(1, 64), st.integers(1, 300), st.booleans())
@@ -346,7 +342,6 @@ def test_bases_of_the_libraries(base, tmp_path):
     make(tmp_path / 'data')
     made = new_experiment(tmp_path, TASKS[make], base, '--plugs gab,cb --pretrained none')
     assert made.status == 0, made.text[-3000:]
-    assert 'starts from random weights' in made.out
     cfg = read_config(str(tmp_path / 'my.py'))
     classes = {'detection': 2}.get(TASKS[make], 3)
     assert counted(cfg.model) | counted(cfg.get('data_preprocessor') or {}) == {classes}
@@ -374,9 +369,8 @@ def test_layouts_of_detection(tmp_path):
     coco_folders(tmp_path / 'a')
     found = read_detection(tmp_path / 'a')
     assert found.classes == ('bolt', 'nut') and found.has_masks and set(found.splits) == {'train', 'val'}
-    assert found.splits['train'] == dict(
-        ann_file='annotations/instances_train2017.json', data_prefix=dict(img='train2017/')
-    )
+    train = found.splits['train']
+    assert (train['ann_file'], train['data_prefix']['img']) == ('annotations/instances_train2017.json', 'train2017/')
     screws(tmp_path / 'b', masks=False)
     found = read_detection(tmp_path / 'b')
     assert found.classes == ('bolt', 'nut') and not found.has_masks
@@ -388,8 +382,8 @@ def test_layouts_of_detection(tmp_path):
             entry['file_name'] = f'{split}/{entry["file_name"]}'
         (tmp_path / 'c' / f'{split}.json').write_text(json.dumps(content))
     found = read_detection(tmp_path / 'c')
-    assert found.splits['val'] == dict(ann_file='val.json', data_prefix=dict(img='images/'))
-    assert found.images == 2
+    val = found.splits['val']
+    assert (val['ann_file'], val['data_prefix']['img'], found.images) == ('val.json', 'images/', 2)
 
 
 def test_category_that_is_used_stays(tmp_path):
@@ -408,9 +402,9 @@ def test_layouts_of_segmentation(tmp_path):
         label_map(tmp_path / split / 'labels' / 'town' / 'x.png', [0, 1], mode='P')
     found = read_segmentation(tmp_path, ['road', 'other', 'sky'])
     assert found.classes == ('road', 'other', 'sky')
-    assert found.splits['val'] == dict(
-        data_prefix=dict(img_path='val/images', seg_map_path='val/labels'), img_suffix='.tif', seg_map_suffix='.png'
-    )
+    val = found.splits['val']
+    assert val['data_prefix'] == dict(img_path='val/images', seg_map_path='val/labels')
+    assert (val['img_suffix'], val['seg_map_suffix'], val['test_mode']) == ('.tif', '.png', True)
 
 
 def test_test_images_without_classes_are_left_out(tmp_path):
@@ -465,7 +459,7 @@ REFUSED = {
         lambda folder: roads(folder, values=(0, 255)),
         r'masks have the labels 0 \(255 is ignored\), .*1 in place of 255',
     ),
-    'no folder': ('detection', lambda folder: None, r'no such data folder: data'),
+    'no folder': ('detection', lambda folder: None, r"No such file or directory: 'data'"),
     'no splits': (
         'classification',
         lambda folder: image(folder / 'rose' / '1.jpg'),
@@ -510,7 +504,7 @@ REFUSED = {
     'map of colours': (
         'segmentation',
         both(roads, lambda folder: image(folder / 'masks/train/1_mask.png')),
-        r'masks/train/1_mask\.png: label map of several channels',
+        r'masks/train/1_mask\.png: label map of 3 channels',
     ),
     'image without a mask': (
         'segmentation',
@@ -543,14 +537,6 @@ def refused(outcome, folder, message):
     (line,) = [line for line in outcome.err.splitlines() if 'error: ' in line]
     assert re.search(message, line), line
     assert not (folder / 'my.py').exists()
-
-
-@pytest.mark.parametrize('names', ['road,', 'road,other, road'])
-def test_names_of_classes_are_different_names(names, tmp_path):
-    roads(tmp_path / 'data', values=(0, 1))
-    (tmp_path / 'base.py').write_text(BASES['segmentation'])
-    outcome = new_experiment(tmp_path, 'segmentation', 'base.py', f'--classes {shlex.quote(names)}')
-    refused(outcome, tmp_path, f'--classes {names!r}: .*expected different names with commas between them')
 
 
 def test_detector_that_needs_masks_is_refused_without_them(tmp_path):

@@ -36,21 +36,6 @@ def test_a_preprocessor_that_is_never_read():
 
 
 @pytest.mark.parametrize(
-    ('schedule', 'loop', 'found'),
-    [
-        (dict(by_epoch=True, end=300), dict(max_epochs=30), 'after 300 epochs, the training after 30'),
-        (dict(by_epoch=False, end=400), dict(max_iters=40), 'after 400 iterations, the training after 40'),
-        (dict(by_epoch=False, end=400), dict(max_epochs=30), None),
-        (dict(by_epoch=True, end=int(1e9)), dict(max_epochs=30), None),
-    ],
-)
-def test_schedules_longer_than_the_training_are_said(schedule, loop, found):
-    cfg = config(param_scheduler=[dict(type='LinearLR', **schedule)], train_cfg=loop)
-    remarks = settings.long_schedules(cfg)
-    assert (remarks == []) if found is None else (found in remarks[0] and 'param_scheduler.0 (LinearLR)' in remarks[0])
-
-
-@pytest.mark.parametrize(
     ('launcher', 'batch', 'scaling', 'accumulated', 'said'),
     [
         ('pytorch', 128, dict(base_batch_size=1024), 1, None),

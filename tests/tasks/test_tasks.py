@@ -5,10 +5,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from mmengine.config import ConfigDict
 from mmengine.registry import METRICS, MODELS, init_default_scope
 
 from vitplug.config.parts import registered
-from vitplug.tasks import TASKS
+from vitplug.tasks import TASKS, check_scope
 
 VITPLUG = Path(__file__).parents[2] / 'vitplug'
 
@@ -30,3 +31,28 @@ def test_types_are_registered(library):
     task = TASKS[library]
     assert registered(METRICS, task.result_dump, library)
     assert registered(MODELS, task.tta_model['type'], library)
+
+
+@pytest.mark.parametrize(
+    ('scope', 'said'),
+    [
+        (None, r'sets no default_scope.*mmpretrain.*mmseg.*mmdet'),
+        ('mmnothing', r"'mmnothing' is unknown.*mmpretrain"),
+        ([], r'default_scope = .* is no name of a package: set it to one of mmpretrain'),
+    ],
+)
+def test_scopes_that_are_no_library(scope, said):
+    with pytest.raises(ValueError, match=said):
+        check_scope(ConfigDict(default_scope=scope))
+
+
+@pytest.mark.parametrize(
+    ('module', 'said'),
+    [('mmdet', r"'mmdet' cannot be imported.*pip install -e \."), ('mmcv.ops', 'ops do not load.*pip install --no-b')],
+)
+def test_what_is_not_installed_is_named(monkeypatch, module, said):
+    """The ops may be those of an mmcv for another torch; mmdet alone would be imported, and fail later."""
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ImportError, match=said):
+        check_scope(ConfigDict(default_scope='mmdet'))
+    check_scope(ConfigDict(default_scope='mmseg'))

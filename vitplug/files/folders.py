@@ -36,15 +36,3 @@ def names_in(folder: str | Path, suffixes: Collection[str] = ()) -> list[str]:
 def files_in(folder: Path, *suffixes: str) -> list[Path]:
     """The sorted files in a folder itself that have a suffix, in small or large letters, and are not hidden."""
     return sorted(path for path in folder.glob('[!.]*') if path.suffix.lower() in suffixes)
-
-
-def check_folder(folder: Path) -> None:
-    """Checks that a data folder exists and holds at least one file, at any depth.
-
-    Raises:
-        FileNotFoundError: if it does not.
-    """
-    if not folder.is_dir():
-        raise FileNotFoundError(f'no such data folder: {folder.absolute()}')
-    if not any(names for _, names in files_below(folder)):
-        raise FileNotFoundError(f'the data folder is empty: {folder.absolute()}')

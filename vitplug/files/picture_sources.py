@@ -61,8 +61,9 @@ class Picture:
 
     @property
     def name(self) -> str:
-        """Its place below the output folder, without suffix; frames lie in a folder of their video."""
-        return self.source.name if self.frame is None else f'{self.source.name}/{self.frame:06}'
+        """Its place below the output folder, without suffix; frames lie in a folder of the video's whole name."""
+        own = self.source.name
+        return own if self.frame is None else f'{own}{self.source.path.suffix}/{self.frame:06}'
 
     def __str__(self) -> str:
         return str(self.source.path) if self.frame is None else f'{self.source.path}, frame {self.frame}'
@@ -74,7 +75,8 @@ def find_sources(paths: Sequence[str]) -> list[Source]:
     Raises:
         FileNotFoundError: If there is no such file or folder, or a folder has none of them.
     """
-    files: dict[Path, tuple[Path, str]] = {}
+    files: dict[Path, Source] = {}
+    names: set[str] = set()
     for path in map(Path, paths):
         if not path.exists():
             raise FileNotFoundError(f'no such image, video or folder: {path}')
@@ -82,19 +84,12 @@ def find_sources(paths: Sequence[str]) -> list[Source]:
         if not below:
             raise FileNotFoundError(f'{path} has no image or video in it, of {", ".join((*IMAGE_SUFFIXES, *VIDEOS))}')
         for name in below:
-            file = path / name if path.is_dir() else path
-            files.setdefault(file.resolve(), (file, os.path.splitext(name)[0]))
-    named: dict[str, Source] = {}
-    videos: list[str] = []
-    # Videos first, those of outer folders before others: the frames of one lie in a folder of its name.
-    for file, stem in sorted(files.values(), key=lambda one: (not Source(*one).is_video, len(one[1]))):
-        while inside := next((video for video in videos if stem.startswith(f'{video}/')), None):
-            stem = f'{inside}_2{stem.removeprefix(inside)}'
-        name = next(name for name in chain((stem,), (f'{stem}_{n}' for n in count(2))) if name not in named)
-        named[name] = Source(file, name)
-        videos += [name] if named[name].is_video else []
-    order = [file for file, _ in files.values()]
-    return sorted(named.values(), key=lambda source: order.index(source.path))
+            file, stem = path / name if path.is_dir() else path, os.path.splitext(name)[0]
+            if file.resolve() not in files:
+                free = next(one for one in chain((stem,), (f'{stem}_{n}' for n in count(2))) if one not in names)
+                files[file.resolve()] = Source(file, free)
+                names.add(free)
+    return list(files.values())
 
 
 def read_pictures(source: Source, read: Reader) -> Iterator[Picture]:
@@ -103,13 +98,11 @@ def read_pictures(source: Source, read: Reader) -> Iterator[Picture]:
     Raises:
         Unreadable: If the file cannot be read; says why.
     """
+    if source.is_video:
+        yield from _read_frames(source)
+        return
     try:
-        if source.is_video:
-            yield from _read_frames(source)
-            return
         pixels = read(source.path)
-    except Unreadable:
-        raise
     except Exception as error:  # decoders of any kind
         raise Unreadable(' '.join(str(error).split()) or type(error).__name__) from error
     yield Picture(source, pixels)

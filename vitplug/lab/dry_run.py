@@ -24,7 +24,7 @@ from vitplug.config.options import add_options, add_shape, config_parser
 from vitplug.config.parts import as_list, model_settings
 from vitplug.config.reading import read_config
 from vitplug.errors import failing_part, one_line_errors
-from vitplug.runs.checks.data import check_data
+from vitplug.runs.checks import check_data
 from vitplug.tasks import TASKS, check_scope
 
 from .costs import silence_logs

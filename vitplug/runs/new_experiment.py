@@ -4,13 +4,11 @@ import argparse
 import copy
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
-import torch
 from mmengine.config import Config
-from mmengine.registry import MODELS, init_default_scope
 
 from vitplug.commands import call, command_parser
 from vitplug.config.parts import pipeline_of
@@ -19,85 +17,55 @@ from vitplug.config.text import Code, text
 from vitplug.errors import one_line_errors, printable
 from vitplug.files.named import check_new_file, check_weights
 from vitplug.plugs.text import NONE, PLUGS_HELP, parse_plugs
-from vitplug.registry import PLUGS
 from vitplug.tasks import TASKS, check_scope
 
+from .checks import check_data
 from .checks.classes import model_parts
-from .checks.data import check_data
-from .own_data import OwnData, read_classification, read_detection, read_segmentation
+from .own_data import READERS, OwnData
 
 EPOCHS = 50
 FROM_SCRATCH = 'none'
+LIBRARIES = {task.name: task.library for task in TASKS.values()}
 
 
 # --- data ---
 
 
-class Experiment(NamedTuple):
-    """What the libraries differ in: type of the data sets, reader of folders, metric, and further settings of data."""
-
-    dataset: str
-    read: Callable[[Path, Sequence[str]], OwnData]
-    metric: Callable[[OwnData, Mapping, bool], dict]
-    trained: Mapping = {}
-    tested: Mapping = {}
-
-
-def _accuracy(data: OwnData, files: Mapping, masks: bool) -> dict:
-    return dict(type='Accuracy', topk=(1, 5) if len(data.classes) > 5 else (1,))
-
-
-def _iou(data: OwnData, files: Mapping, masks: bool) -> dict:
-    return dict(type='IoUMetric', iou_metrics=['mIoU'])
-
-
-def _average_precision(data: OwnData, files: Mapping, masks: bool) -> dict:
-    metric = ['bbox', 'segm'] if masks else 'bbox'
-    return dict(type='CocoMetric', ann_file=Code(f'data_root + {text(files["ann_file"])}'), metric=metric)
-
-
-TESTED = dict(test_mode=True)
-EXPERIMENTS = {
-    'detection': Experiment(
-        'CocoDataset', read_detection, _average_precision, dict(filter_cfg=dict(filter_empty_gt=True)), TESTED
-    ),
-    'segmentation': Experiment('BaseSegDataset', read_segmentation, _iou, tested=TESTED),
-    'classification': Experiment('CustomDataset', read_classification, _accuracy),
-}
-LIBRARIES = {task.name: task.library for task in TASKS.values()}
-
-
-def _changes(step: Mapping, data: OwnData) -> dict:
-    """Changes to a step of a pipeline: masks are loaded where there are some, and label 0 is a class.
-
-    Raises:
-        ValueError: If the base wants maps of the background, which a COCO file has not.
-    """
-    if 'LoadPanopticAnnotations' in str(step['type']) or step.get('with_seg'):
-        raise ValueError('--base: it trains on maps of the background, which are not read here: choose another one')
-    masks = dict(with_mask=False) if step.get('with_mask') and not data.has_masks else {}
-    return masks | (dict(reduce_zero_label=False) if step.get('reduce_zero_label') else {})
-
-
-def read_own_data(cfg: Config, experiment: Experiment, data: OwnData, masks: bool) -> None:
+def read_own_data(cfg: Config, data: OwnData, task: str) -> None:
     """Has loaders and evaluators read data of one's own; a test without annotations is the validation."""
     for split in ('train', 'val', 'test'):
         name, metric = f'{split}_dataloader', f'{split}_evaluator'
         if split not in data.splits:
             cfg[name], cfg[metric] = Code('val_dataloader'), Code('val_evaluator')
             continue
-        place, steps = pipeline_of(cfg[name])
+        files, (place, steps) = data.splits[split], pipeline_of(cfg[name])
         changed = [dict(step, **_changes(step, data)) for step in steps]
         cfg[name].dataset = dict(
-            type=experiment.dataset,
+            type=files['type'],
             data_root=Code('data_root'),
-            **data.splits[split],
+            **{key: value for key, value in files.items() if key != 'type'},
             metainfo=dict(classes=Code('classes')),
-            **(experiment.trained if split == 'train' else experiment.tested),
             pipeline=changed if changed != list(steps) else Code(f'_base_.{name}.{place}'),
         )
         if split != 'train':
-            cfg[metric] = experiment.metric(data, data.splits[split], masks)
+            cfg[metric] = _metric(task, data, files)
+
+
+def _changes(step: Mapping, data: OwnData) -> dict:
+    """Changes to a step of a pipeline: masks are loaded where there are some, and label 0 is a class."""
+    if 'LoadPanopticAnnotations' in str(step['type']) or step.get('with_seg'):
+        raise ValueError('--base: it trains on maps of the background, which are not read here: choose another one')
+    masks = dict(with_mask=False) if step.get('with_mask') and not data.has_masks else {}
+    return masks | (dict(reduce_zero_label=False) if step.get('reduce_zero_label') else {})
+
+
+def _metric(task: str, data: OwnData, files: Mapping) -> dict:
+    if task == 'classification':
+        return dict(type='Accuracy', topk=(1, 5) if len(data.classes) > 5 else (1,))
+    if task == 'segmentation':
+        return dict(type='IoUMetric', iou_metrics=['mIoU'])
+    metric = ['bbox', 'segm'] if data.has_masks else 'bbox'
+    return dict(type='CocoMetric', ann_file=Code(f'data_root + {text(files["ann_file"])}'), metric=metric)
 
 
 # --- the model ---
@@ -200,34 +168,32 @@ def set_schedule(cfg: Config, steps: int, epochs: int) -> dict[str, int]:
     if has_hooks(cfg):
         cfg.default_hooks.checkpoint.update(kept)
     else:
-        settings = ', '.join(f'{key}={text(value)}' for key, value in kept.items())
-        hook = f'dict(_base_.vitplug_hooks.checkpoint, {settings})'
-        cfg.default_hooks = Code(f'dict(_base_.vitplug_hooks, checkpoint={hook})')
+        settings = text(kept).removeprefix('dict(')
+        cfg.default_hooks = Code(
+            f'dict(_base_.vitplug_hooks, checkpoint=dict(_base_.vitplug_hooks.checkpoint, {settings})'
+        )
     return variables
 
 
 def has_hooks(cfg: Config) -> bool:
-    """Whether a base has vitplug's hooks."""
+    """True if a base has vitplug's hooks."""
     return 'interruption' in (cfg.get('default_hooks') or {})
 
 
 def scale_rate(cfg: Config, batch: int) -> str:
-    """Sets the learning rate of a batch; where it comes from."""
+    """Sets the learning rate of a batch, if the base says for which batch its rate is; where it comes from."""
     optimizer = cfg.optim_wrapper.get('optimizer') or {}
     before, of_batch = optimizer.get('lr'), (cfg.get('auto_scale_lr') or {}).get('base_batch_size')
-    if of_batch:
-        # In one process the rate stays as it is; mmengine raises it for more of them.
-        cfg.auto_scale_lr.update(enable=True, base_batch_size=Code('batch_size'))
-    if before is None:
-        return 'those of the base'
     if not of_batch:
-        return f"{before:g}, the base's, which names no batch"
+        return f"{before}, the base's, which names no batch"
+    # In one process the rate stays as it is; mmengine raises it for more of them.
+    cfg.auto_scale_lr.update(enable=True, base_batch_size=Code('batch_size'))
+    if before is None:
+        return "the base's"
     # The steps of SGD grow with the gradient; those of all others (Adam, LAMB ...) do not.
-    kind, scale, by = str(optimizer.get('type')).rpartition('.')[2], batch / of_batch, f'{batch}/{of_batch}'
-    if kind != 'SGD':
-        scale, by = math.sqrt(scale), f'the root of {by}'
-    optimizer.lr = float(f'{before * scale:.3g}')
-    return f"{optimizer.lr:g}, the base's {before:g} times {by}, as {kind} takes it"
+    is_sgd = str(optimizer.get('type')).endswith('SGD')
+    optimizer.lr = float(f'{before * (batch / of_batch if is_sgd else math.sqrt(batch / of_batch)):.3g}')
+    return f"{optimizer.lr:g}, the base's {before:g} times {'' if is_sgd else 'the root of '}{batch}/{of_batch}"
 
 
 # --- the file ---
@@ -247,51 +213,37 @@ def difference(old: Mapping, new: Mapping) -> dict:
     return changes
 
 
-def adapted(base: Config, data: OwnData, plugs: Sequence, args: argparse.Namespace) -> tuple[Config, dict, str]:
-    """A copy of a base that trains on data of one's own, the variables that it names, and the reason of its rate.
-
-    Raises:
-        ValueError: If the base cannot; says what to do.
-    """
-    cfg, batch = copy.deepcopy(base), fitting_batch(base, data.images)
-    if not count_classes(cfg):
-        raise ValueError(f'--base {args.base}: its model has no number of classes: choose a config of {args.task}')
-    plug_in(cfg, plugs, args.pretrained)
-    masks = any(step.get('with_mask') for step in pipeline_of(base.train_dataloader)[1])
-    if masks and not data.has_masks:
-        leave_masks_out(cfg)
-    read_own_data(cfg, EXPERIMENTS[args.task], data, masks and data.has_masks)
-    cfg.train_dataloader.batch_size = Code('batch_size')
-    lengths = set_schedule(cfg, math.ceil(data.images / batch), args.epochs)
-    # Plugs of one's own are named by paths such as ``my_plugs.MixedHeads``.
-    imports = list((cfg.get('custom_imports') or {}).get('imports', ()))
-    modules = {plug['type'].rpartition('.')[0] for plug in plugs} - {'', PLUGS.scope, *imports}
-    if modules:
-        cfg.custom_imports = dict(imports=[*imports, *sorted(modules)])
-    return cfg, dict(num_classes=Code('len(classes)'), batch_size=batch, **lengths), scale_rate(cfg, batch)
-
-
 def config_of(args: argparse.Namespace) -> str:
     """The text of a config.
 
     Raises:
         ValueError, OSError: If data, base or plugs cannot be used; says what to do.
     """
-    if args.epochs < 1:
-        raise ValueError(f'--epochs {args.epochs}: expected at least 1')
     if args.pretrained not in (None, FROM_SCRATCH):
         check_weights(args.pretrained, option='--pretrained')
     plugs = parse_plugs(args.plugs, '--plugs')
-    data = EXPERIMENTS[args.task].read(args.data, _class_names(args.classes))
+    data = READERS[args.task](args.data, [name.strip() for name in args.classes.split(',') if args.classes])
     base = _read_base(args.base, args.task)
-    cfg, named, reason = adapted(base, data, plugs, args)
+    cfg, batch = copy.deepcopy(base), fitting_batch(base, data.images)
+    if not count_classes(cfg):
+        raise ValueError(f'--base {args.base}: its model has no number of classes: choose a config of {args.task}')
+    plug_in(cfg, plugs, args.pretrained)
+    learns_masks = any(step.get('with_mask') for step in pipeline_of(base.train_dataloader)[1])
+    if learns_masks and not data.has_masks:
+        leave_masks_out(cfg)
+    data = replace(data, has_masks=learns_masks and data.has_masks)
+    read_own_data(cfg, data, args.task)
+    cfg.train_dataloader.batch_size = Code('batch_size')
+    lengths, rate = set_schedule(cfg, math.ceil(data.images / batch), args.epochs), scale_rate(cfg, batch)
     # A file is named from the folder of the new config.
     name = args.base if '::' in args.base else Path(os.path.relpath(args.base, args.out.parent)).as_posix()
     variables = dict(
         _base_=name if has_hooks(base) else [name, 'vitplug::_base_/hooks.py'],
         data_root=f'{args.data.as_posix()}/',
         classes=data.classes,
-        **named,
+        num_classes=Code('len(classes)'),
+        batch_size=batch,
+        **lengths,
     )
     whole = cfg.to_dict()
     changes = difference(base.to_dict(), whole)
@@ -299,24 +251,12 @@ def config_of(args: argparse.Namespace) -> str:
     changes = {key: changes.pop(key, whole[key]) for key in ('val_dataloader', 'val_evaluator')} | changes
     comments = (
         f'{args.task.capitalize()} of {len(data.classes)} classes, {data.images} training images.',
-        f'Learning rate: {reason}.',
+        f'Learning rate: {rate}.',
         call('check', [str(args.out)]),
         call('train', [str(args.out)]),
     )
     blocks = (''.join(f'{name} = {text(value)}\n' for name, value in part.items()) for part in (variables, changes))
     return ''.join(f'# {printable(line)}\n' for line in comments) + '\n'.join(blocks)
-
-
-def _class_names(given: str) -> list[str]:
-    """The names in `--classes`.
-
-    Raises:
-        ValueError: If one is empty, or stands twice.
-    """
-    names = [name.strip() for name in given.split(',')] if given else []
-    if not all(names) or len({*names}) < len(names):
-        raise ValueError(f'--classes {given!r}: expected different names with commas between them')
-    return names
 
 
 def _read_base(base: str, task: str) -> Config:
@@ -332,26 +272,9 @@ def _read_base(base: str, task: str) -> Config:
         raise ValueError(f'--base {base}: is a config of {cfg.default_scope}; the task needs one of {LIBRARIES[task]}')
     loaders = [f'{split}_dataloader' for split in ('train', 'val', 'test')]
     needed = ('model', *loaders, 'val_evaluator', 'test_evaluator', 'train_cfg', 'optim_wrapper')
-    missing = [key for key in needed if not cfg.get(key)]
-    if missing:
+    if missing := [key for key in needed if not cfg.get(key)]:
         raise ValueError(f'--base {base}: has no {", ".join(missing)}: name the config of a whole training')
     return cfg
-
-
-def check_written(path: Path) -> tuple[Config, list[str]]:
-    """Builds the backbone of a config, without memory for its weights, and checks its data as a training does.
-
-    Returns:
-        The config, and remarks on what of the data is left out.
-
-    Raises:
-        ValueError: If the plugs do not go together, or not with the host, or data do not fit.
-    """
-    cfg = read_config(str(path))
-    init_default_scope(cfg.default_scope)
-    with torch.device('meta'):
-        MODELS.build(cfg.model.backbone)
-    return cfg, check_data(cfg, splits=('train', 'val'))
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -359,20 +282,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = _parser().parse_args(argv)
     with one_line_errors():
         check_new_file(args.out, '--out', ('.py',))
-        config = config_of(args)
-        with open(args.out, 'x', encoding='utf-8') as file:
-            file.write(config)
+        args.out.write_text(config_of(args), encoding='utf-8')
         try:
-            cfg, remarks = check_written(args.out)
+            cfg = read_config(str(args.out))
+            remarks = check_data(cfg, ('train', 'val'))
         except Exception:
             args.out.unlink()
             raise
-    init = cfg.model.backbone.get('init_cfg')
-    weights = cfg.model.get('pretrained') or (init.get('checkpoint') if isinstance(init, Mapping) else None)
     lines = [
         f'{args.out}: {len(cfg.classes)} classes ({", ".join(cfg.classes[:8])})',
         *remarks,
-        f'starts from {weights or "random weights; --pretrained FILE starts it from others"}',
         f'next: {call("check", [str(args.out)])}',
     ]
     print('\n'.join(map(printable, lines)))
@@ -380,7 +299,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser('new', 'Write the config of an experiment on your own data.')
-    parser.add_argument('--task', required=True, choices=EXPERIMENTS)
+    parser.add_argument('--task', required=True, choices=READERS)
     parser.add_argument('--data', required=True, type=Path, metavar='DIR', help='folder with train/ and val/')
     parser.add_argument('--base', required=True, metavar='CONFIG', help='a file, or a name such as mmdet::swin/....py')
     parser.add_argument(

@@ -25,8 +25,7 @@ from vitplug.files.folders import IMAGE_SUFFIXES
 from vitplug.files.named import check_weights
 from vitplug.hosting import Edits, PluggedModel
 from vitplug.plugs.text import NONE
-from vitplug.runs.checks import model_config
-from vitplug.runs.checks.data import check_data
+from vitplug.runs.checks import check_data, model_config
 from vitplug.runs.prediction.predictor import check_device, load_model
 from vitplug.statistics.images import evenly_spaced
 

@@ -4,7 +4,7 @@ import os
 
 from mmengine.registry import OPTIMIZERS
 
-from vitplug.config.parts import as_list, registered
+from vitplug.config.parts import registered
 from vitplug.spelling import hint
 
 # The variables through which each launcher tells a process its rank, the world size and its local rank.
@@ -14,7 +14,6 @@ LAUNCHER_VARIABLES = {
     'mpi': ('OMPI_COMM_WORLD_RANK', 'OMPI_COMM_WORLD_SIZE', 'OMPI_COMM_WORLD_LOCAL_RANK'),
 }
 SHARDED = 'vitplug.FSDP2Strategy'
-INFINITE = int(1e9)  # what mmengine's schedules have for no end
 
 
 def check_processes(cfg) -> None:
@@ -77,29 +76,6 @@ def check_optimizer(cfg) -> None:
     kind = ((cfg.get('optim_wrapper') or {}).get('optimizer') or {}).get('type')
     if kind is not None and registered(OPTIMIZERS, kind, cfg.default_scope) is None:
         raise ValueError(f'optim_wrapper.optimizer.type = {kind!r}: unknown{hint(kind, OPTIMIZERS.module_dict)}')
-
-
-def remarks_on_settings(cfg) -> list[str]:
-    """Remarks for the log of a training."""
-    unused = f'strategy = {SHARDED} is not used: one process without --launcher has the whole model'
-    sharded = (cfg.get('strategy') or {}).get('type') == SHARDED
-    return [*long_schedules(cfg), *unexpected_batch(cfg), *([unused] if sharded and not is_sharded_run(cfg) else [])]
-
-
-def long_schedules(cfg) -> list[str]:
-    """Says which schedules go on after the end of the training, and so do not come to theirs."""
-    loop = cfg.get('train_cfg') or {}
-    lengths = {True: ('epochs', loop.get('max_epochs')), False: ('iterations', loop.get('max_iters'))}
-    remarks = []
-    for number, schedule in enumerate(as_list(cfg.get('param_scheduler'))):
-        unit, length = lengths[bool(schedule.get('by_epoch', True))]
-        end = schedule.get('end')
-        if isinstance(end, int) and isinstance(length, int) and length < end < INFINITE:
-            remarks.append(
-                f'param_scheduler.{number} ({schedule.get("type")}) ends after {end} {unit}, the training after '
-                f'{length}: set param_scheduler to schedules of this length, or train longer'
-            )
-    return remarks
 
 
 def unexpected_batch(cfg) -> list[str]:
