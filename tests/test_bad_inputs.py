@@ -80,7 +80,7 @@ ROWS = {
     'missing data': Row(options('train_dataloader.dataset.data_root=nowhere'), r'no such data folder: .*nowhere'),
     'slip in a category': Row(
         'train.py mask.py',
-        r"'dog' not among the categories of coco/train\.json: did you mean 'dgo'",
+        r"'dog' not among the categories of coco/train\.json; did you mean 'dgo'",
         write(
             'coco/train.json',
             json.dumps(coco_file() | dict(categories=[dict(id=1, name='cat'), dict(id=2, name='dgo')])),
