@@ -152,8 +152,3 @@ def test_missing_data_is_an_error_not_a_traceback(data, capsys):
     assert main([DETECTION]) == 1
     out = capsys.readouterr().out
     assert f'error  train_dataloader: no such data folder: {data}/coco/train' in out and 'val: ' in out
-
-
-def test_wrong_config(capsys):
-    assert main(['nowhere.py']) == 2
-    assert 'no such config: nowhere.py' in capsys.readouterr().err

@@ -1,7 +1,6 @@
 """Looks at every file of a config's data before a training does: behind `tools/misc/check_dataset.py`."""
 
 import argparse
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -89,16 +88,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Checks the data of a config.
 
     Returns:
-        Exit status: 0 without errors, 1 with errors, 2 if the config or the arguments are wrong.
+        Exit status: 0 without errors, 1 with errors.
     """
     args = _parser().parse_args(argv)
-    try:
-        cfg = read_config(args.config, args.cfg_options)
-        check_scope(cfg)
-        init_default_scope(cfg.default_scope)
-    except (ValueError, OSError, ImportError) as error:
-        print(printable(f'error: {" ".join(str(error).split())}'), file=sys.stderr)
-        return 2
+    cfg = read_config(args.config, args.cfg_options)
+    check_scope(cfg)
+    init_default_scope(cfg.default_scope)
     found = list(inspect(cfg, args.splits, args.workers))
     lines = {kind: [printable(f'{kind}{line}') for one, line in found if one == kind] for kind in (SEEN, ERROR, NOTE)}
     print('\n'.join((*lines[SEEN], '', *lines[ERROR], *lines[NOTE])))

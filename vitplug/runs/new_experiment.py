@@ -14,7 +14,7 @@ from vitplug.commands import call, command_parser
 from vitplug.config.parts import pipeline_of
 from vitplug.config.reading import read_config, take_plugs
 from vitplug.config.text import Code, text
-from vitplug.errors import one_line_errors, printable
+from vitplug.errors import printable
 from vitplug.files.named import check_new_file, check_weights
 from vitplug.plugs.text import NONE, PLUGS_HELP, parse_plugs
 from vitplug.tasks import TASKS, check_scope
@@ -278,17 +278,16 @@ def _read_base(base: str, task: str) -> Config:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Writes a config. Unusable data or settings end in one line and exit status 2."""
+    """Writes a config, and checks its data."""
     args = _parser().parse_args(argv)
-    with one_line_errors():
-        check_new_file(args.out, '--out', ('.py',))
-        args.out.write_text(config_of(args), encoding='utf-8')
-        try:
-            cfg = read_config(str(args.out))
-            remarks = check_data(cfg, ('train', 'val'))
-        except Exception:
-            args.out.unlink()
-            raise
+    check_new_file(args.out, '--out', ('.py',))
+    args.out.write_text(config_of(args), encoding='utf-8')
+    try:
+        cfg = read_config(str(args.out))
+        remarks = check_data(cfg, ('train', 'val'))
+    except Exception:
+        args.out.unlink()
+        raise
     lines = [
         f'{args.out}: {len(cfg.classes)} classes ({", ".join(cfg.classes[:8])})',
         *remarks,
