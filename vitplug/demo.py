@@ -9,10 +9,11 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
 
+from vitplug.errors import TrainingStopped, one_line_errors
 from vitplug.tables import format_table
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -22,51 +23,15 @@ HEADINGS = ('task', 'config', 'metric', 'value', 'parameters', 'seconds')
 SHOWN_LINES = 20
 
 
-class TrainingFailed(RuntimeError):
-    """A training of the demo ended with an error."""
+class Task(NamedTuple):
+    """One training of the demo."""
 
-
-@dataclass(frozen=True)
-class Task:
-    """One training of the demo.
-
-    Attributes:
-        name: Name of the task and of its folder.
-        config: File under `configs/digits`.
-        metric: Name of the metric in the table.
-        key: Its name in mmengine's records.
-        scale: Divisor of a record, so that every value in the table is a share of one.
-        next_config: File under `configs/digits` to train next: the same task with another plug and more iterations.
-    """
-
-    name: str
-    config: str
-    metric: str
-    key: str
-    scale: float
-    next_config: str
-
-
-@dataclass(frozen=True)
-class Result:
-    """One row of the table."""
-
-    task: Task
-    value: float
-    parameters: int
-    seconds: float
-    checkpoint: str = ''
-
-    def row(self) -> tuple[str, ...]:
-        """The row as text, in the order of `HEADINGS`."""
-        return (
-            self.task.name,
-            Path(self.task.config).stem,
-            self.task.metric,
-            f'{self.value:.3f}',
-            f'{self.parameters:,}',
-            f'{self.seconds:.0f}',
-        )
+    name: str  # of the task and of its folder
+    config: str  # file under `configs/digits`
+    metric: str  # in the table
+    key: str  # of the metric in mmengine's records
+    scale: float  # divisor of a record, so that every value in the table is a share of one
+    next_config: str  # to train next: the same task with another plug and more iterations
 
 
 TASKS = (
@@ -97,30 +62,19 @@ TASKS = (
 )
 
 
-# --- command line ---
-
-
 def main(argv: Sequence[str] | None = None) -> None:
-    """The command behind `make demo` and `tools/demo.py`; ends with status 2 for wrong options, 1 for a failure."""
+    """The command behind `make demo` and `tools/demo.py`."""
     parser = argparse.ArgumentParser(description='Train and evaluate three small models; print a table, draw pictures.')
     parser.add_argument('--work-dir', type=Path, default=Path('work_dirs/demo'), help='where a new folder is made')
     parser.add_argument('--data-root', type=Path, default=DATA_ROOT, help='made where it is missing')
     names = [task.name for task in TASKS]
     parser.add_argument('--task', nargs='+', choices=names, default=names, help='default all')
     args = parser.parse_args(argv)
-    try:
+    with one_line_errors('stopped'):
         run_demo(args.work_dir, args.data_root, [task for task in TASKS if task.name in args.task])
-    except TrainingFailed as error:
-        sys.exit(f'error: {error}')
-    except KeyboardInterrupt:
-        print('\nstopped', file=sys.stderr)
-        sys.exit(130)
 
 
-# --- the run ---
-
-
-def run_demo(parent: Path, data_root: Path, tasks: Sequence[Task]) -> Path:
+def run_demo(parent: Path, data_root: Path, tasks: Sequence[Task]) -> None:
     """Makes the data, trains and evaluates every task, and writes a table and a picture per task.
 
     Args:
@@ -128,11 +82,8 @@ def run_demo(parent: Path, data_root: Path, tasks: Sequence[Task]) -> Path:
         data_root: Folder of the data; made where it is missing.
         tasks: The tasks to train.
 
-    Returns:
-        The folder with everything in it.
-
     Raises:
-        TrainingFailed: if a training fails; names the task and its log.
+        TrainingStopped: If a training fails; names the task and its log.
     """
     from vitplug.datasets.digit_scenes import make_digit_scenes
 
@@ -141,23 +92,22 @@ def run_demo(parent: Path, data_root: Path, tasks: Sequence[Task]) -> Path:
     # The configs read this variable, in this process and in the trainings' own.
     os.environ['VITPLUG_DIGITS'] = str(data_root.absolute())
     make_digit_scenes(data_root)
-    results = train_all(tasks, folder)
-    table = format_table([HEADINGS, *(result.row() for result in results)])
+    rows = train_all(tasks, folder)
+    table = format_table([HEADINGS, *rows])
     (folder / 'results.txt').write_text(table + '\n')
     print(f'\n{table}\n\ntable     {shown(folder / "results.txt")}')
     for task in tasks:
         print(f'picture   {shown(folder / f"{task.name}.png")}')
-    print('\n'.join(('', *next_steps(results[0], data_root))))
-    return folder
+    print(next_steps(tasks[0], folder, data_root))
 
 
-def train_all(tasks: Sequence[Task], folder: Path) -> list[Result]:
-    """Trains tasks side by side, one for each core, and draws their predictions; the results are in the tasks' order.
+def train_all(tasks: Sequence[Task], folder: Path) -> list[tuple[str, ...]]:
+    """Trains tasks side by side, one for each core, draws their predictions and returns the rows of the table.
 
     Small models gain little from a second thread, which waits for the first one most of the time.
 
     Raises:
-        TrainingFailed: if a training fails; the others are stopped.
+        TrainingStopped: If a training fails; the others are stopped.
     """
     from joblib import cpu_count
 
@@ -169,7 +119,7 @@ def train_all(tasks: Sequence[Task], folder: Path) -> list[Result]:
         pool.shutdown(wait=False, cancel_futures=True)
         for process in list(running):
             process.terminate()  # a training that is stopped saves what it has
-    return [result_of(task, folder, took) for task, took in zip(tasks, seconds, strict=True)]
+    return [row_of(task, folder, took) for task, took in zip(tasks, seconds, strict=True)]
 
 
 def train(task: Task, folder: Path, threads: int, running: list[subprocess.Popen]) -> float:
@@ -182,7 +132,7 @@ def train(task: Task, folder: Path, threads: int, running: list[subprocess.Popen
         running: Processes; the new one is noted as long as it runs.
 
     Raises:
-        TrainingFailed: if it ends with another exit status than 0; the end of its output is in the message.
+        TrainingStopped: If it ends with another exit status than 0, after the end of its output.
     """
     print(f'training  {task.name}: configs/digits/{task.config}', flush=True)
     begin, output = time.monotonic(), folder / f'{task.name}.log'
@@ -195,15 +145,14 @@ def train(task: Task, folder: Path, threads: int, running: list[subprocess.Popen
     status = process.wait()
     running.remove(process)
     if status:
-        end = '\n'.join(output.read_text(errors='replace').splitlines()[-SHOWN_LINES:])
-        raise TrainingFailed(
-            f'the {task.name} training failed with exit status {status}; the end of its output, which is in '
-            f'{shown(output)}:\n\n{end}'
+        print('\n'.join(output.read_text(errors='replace').splitlines()[-SHOWN_LINES:]), file=sys.stderr)
+        raise TrainingStopped(
+            f'the {task.name} training failed with exit status {status}; all of its output is in {shown(output)}'
         )
     return time.monotonic() - begin
 
 
-def result_of(task: Task, folder: Path, seconds: float) -> Result:
+def row_of(task: Task, folder: Path, seconds: float) -> tuple[str, ...]:
     """The row of the table of a training that has ended; draws the picture."""
     from mmengine.config import Config
     from mmengine.logging import MMLogger
@@ -212,29 +161,24 @@ def result_of(task: Task, folder: Path, seconds: float) -> Result:
 
     # The training's own log has the lines about the model.
     MMLogger.get_current_instance().setLevel('WARNING')
-    cfg = Config.fromfile(CONFIGS / task.config)
-    checkpoint = (folder / task.name / 'last_checkpoint').read_text().strip()
     value = last_record(folder / task.name, task.key) / task.scale
     title = f'{task.name}: {task.metric} {value:.3f} on held-out digits'
-    model = save_predictions(cfg, checkpoint, folder / f'{task.name}.png', title)
-    return Result(task, value, sum(p.numel() for p in model.parameters()), seconds, checkpoint)
+    cfg = Config.fromfile(CONFIGS / task.config)
+    model = save_predictions(cfg, checkpoint_of(task, folder), folder / f'{task.name}.png', title)
+    parameters = sum(p.numel() for p in model.parameters())
+    return task.name, Path(task.config).stem, task.metric, f'{value:.3f}', f'{parameters:,}', f'{seconds:.0f}'
 
 
 def last_record(work_dir: Path, key: str) -> float:
-    """The last value of a metric in the records that mmengine keeps of a training.
+    """The last value of a metric in the records that mmengine keeps of a training."""
+    files = sorted(work_dir.glob('*/vis_data/scalars.json'))
+    records = [json.loads(line) for path in files for line in path.read_text().splitlines()]
+    return [record[key] for record in records if key in record][-1]
 
-    Raises:
-        KeyError: if the metric was never recorded.
-    """
-    values = [
-        record[key]
-        for path in sorted(work_dir.glob('*/vis_data/scalars.json'))
-        for record in map(json.loads, path.read_text().splitlines())
-        if key in record
-    ]
-    if not values:
-        raise KeyError(f'no record of {key} under {work_dir}')
-    return values[-1]
+
+def checkpoint_of(task: Task, folder: Path) -> str:
+    """The last checkpoint of a training."""
+    return (folder / task.name / 'last_checkpoint').read_text().strip()
 
 
 def shown(path: str | Path) -> str:
@@ -243,20 +187,16 @@ def shown(path: str | Path) -> str:
     return str(path) if near.startswith('..') else near
 
 
-def typed(path: str | Path) -> str:
-    """The same with the quotes that a shell needs."""
-    return shlex.quote(shown(path))
-
-
-def next_steps(result: Result, data_root: Path) -> tuple[str, ...]:
-    """Lines with what to do after the demo, as commands for the shell that started it."""
-    task, default = result.task, data_root.absolute() == DATA_ROOT.absolute()
-    variable = '' if default else f'VITPLUG_DIGITS={typed(data_root)} '
+def next_steps(task: Task, folder: Path, data_root: Path) -> str:
+    """What to do after the demo, as commands for the shell that started it."""
     tools = ROOT / 'tools'
-    test = (sys.executable, tools / 'test.py', CONFIGS / task.config, result.checkpoint)
+    test = (sys.executable, tools / 'test.py', CONFIGS / task.config, checkpoint_of(task, folder))
     train = (sys.executable, tools / 'train.py', CONFIGS / task.next_config)
-    return (
-        'next: evaluate a model again, train one with another plug and the whole schedule, or see docs/your_data.md',
-        f'  {variable}{" ".join(map(typed, test))} --work-dir work_dirs/test',
-        f'  {variable}{" ".join(map(typed, train))}',
+    data = f'  VITPLUG_DIGITS={shlex.quote(shown(data_root.absolute()))} '
+    return '\n'.join(
+        (
+            '\nnext: evaluate a model again, train one with another plug for longer, or see docs/your_data.md',
+            f'{data}{shlex.join(map(shown, test))} --work-dir work_dirs/test',
+            f'{data}{shlex.join(map(shown, train))}',
+        )
     )

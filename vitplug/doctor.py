@@ -4,7 +4,6 @@ import importlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 
 from vitplug import stacks
 from vitplug.commands import command_parser
@@ -27,11 +26,7 @@ def version_of(module: str) -> str:
 
 
 def runs_nms(module: str) -> str:
-    """Runs an operator: one that was built for another torch may import, but fail at run time.
-
-    Raises:
-        RuntimeError: If its result is wrong.
-    """
+    """Runs an operator: one that was built for another torch may import, but fail at run time."""
     import torch
 
     boxes = torch.tensor([[0.0, 0.0, 10.0, 10.0], [0.0, 0.0, 10.0, 9.0], [20.0, 20.0, 30.0, 30.0]])
@@ -39,17 +34,12 @@ def runs_nms(module: str) -> str:
     kept = (found[1] if isinstance(found, tuple) else found).tolist()
     if kept != [0, 2]:
         raise RuntimeError(f'non-maximum suppression keeps boxes {kept} instead of [0, 2]')
-    if module == 'mmcv.ops' and Path(importlib.import_module('mmcv._ext').__file__).suffix == '.py':
-        return "not compiled: torchvision's, by vitplug.ops"
-    return ''
+    compiled = module != 'mmcv.ops' or not importlib.import_module('mmcv._ext').__file__.endswith('.py')
+    return '' if compiled else "not compiled: torchvision's, by vitplug.ops"
 
 
 def one_distribution_each() -> str:
-    """Checks that no package is installed twice under different distribution names, which overwrite each other's files.
-
-    Raises:
-        ValueError: If one is.
-    """
+    """Refuses a package that is installed under two distribution names, which overwrite each other's files."""
     found = [stacks.installed(names) for names in stacks.DISTRIBUTIONS.values()]
     opencv = stacks.installed(OPENCV)
     twice = [names for names in found if len(names) > 1] + ([opencv] if len(set(opencv.values())) > 1 else [])
@@ -59,20 +49,12 @@ def one_distribution_each() -> str:
 
 
 def configs_by_name() -> str:
-    """Looks for the configs `library::...` of all libraries.
-
-    Raises:
-        FileNotFoundError: If one came without; says which.
-    """
+    """Looks for the configs `library::...` of all libraries."""
     return ', '.join(f'{library}::' for library in LIBRARIES if configs_folder(library))
 
 
 def training_step(scope: str) -> str:
-    """Trains the model of a config of a task for one step on noise.
-
-    Raises:
-        FloatingPointError: If it leaves weights that are not finite.
-    """
+    """Trains the model of a config of a task for one step on noise; its weights must stay finite."""
     import torch
     from mmengine.config import Config
     from mmengine.logging import MMLogger

@@ -7,102 +7,119 @@ from functools import partial
 import mmpretrain.models as stock
 import pytest
 import torch
-from cases import MIXER_ARCH, MVIT_ARCH, SWIN_ARCH, VIT_ARCH, images, pit, randomize, swin, swin_v2, vit
+from attention_oracle import gradients
+from cases import MIXER_ARCH, MVIT_ARCH, SWIN_ARCH, VIT_ARCH, images, mixer, pit, randomize, swin, swin_v2, vit
 
 from vitplug import backbones
 from vitplug.attention import fused_attention
-from vitplug.backbones import SwinTransformer, VisionTransformer
+from vitplug.backbones import MlpMixer, SwinTransformer
 
-VIT_VARIANTS = {
-    'cls-token': dict(out_type='cls_token'),
-    'featmap': dict(out_type='featmap', out_indices=[0, 1, -1]),
-    'avg-featmap': dict(out_type='avg_featmap', out_indices=[1, 3]),
-    'raw': dict(out_type='raw', out_indices=-2),
-    'featmap-no-cls': dict(out_type='featmap', with_cls_token=False, out_indices=[0, 3]),
-    'avg-featmap-no-cls': dict(out_type='avg_featmap', with_cls_token=False),
-    'raw-no-cls': dict(out_type='raw', with_cls_token=False),
-    'layer-scale': dict(layer_scale_init_value=0.3, qkv_bias=False),
-    'no-final-norm': dict(final_norm=False, out_type='raw'),
-    'pre-norm': dict(pre_norm=True, interpolate_mode='bilinear'),
-    'three-fcs': dict(layer_cfgs=dict(num_fcs=3, act_cfg=dict(type='ReLU'))),
-    'swiglu': dict(layer_cfgs=[dict(ffn_type='swiglu_fused'), {}, {}, {}]),
-    'patch-overlap': dict(patch_cfg=dict(kernel_size=9, stride=6, padding=2)),
+# mmpretrain wants all keys.
+SWIN_V2_ARCH = dict(SWIN_ARCH, extra_norm_every_n_blocks=0)
+# Settings of every host, and sizes of images.
+HOSTS = {
+    'VisionTransformer': (dict(arch=VIT_ARCH, img_size=(32, 40), patch_size=8), [(32, 40), (37, 51), (8, 8)]),
+    'SwinTransformer': (
+        dict(arch=SWIN_ARCH, img_size=32, window_size=4, out_indices=(0, 1)),
+        [(32, 32), (37, 51)],
+    ),
+    'SwinTransformerV2': (
+        dict(arch=SWIN_V2_ARCH, img_size=32, window_size=4, out_indices=(0, 1), pretrained_window_sizes=[0, 0]),
+        [(32, 32), (37, 51)],
+    ),
+    'MViT': (dict(arch=MVIT_ARCH, img_size=32, out_scales=[2]), [(32, 32), (48, 24), (37, 51), (64, 96)]),
+    'MlpMixer': (dict(arch=MIXER_ARCH, img_size=(32, 48), patch_size=8), [(32, 48)]),
 }
-SWIN_VARIANTS = {
-    'default': dict(),
-    'pad-small': dict(pad_small_map=True),
-    'abs-pos': dict(use_abs_pos_embed=True),
-    'after-downsample': dict(out_after_downsample=True),
-    'no-norm': dict(norm_cfg=None),
-    'one-output': dict(out_indices=(1,)),
-    'merging': dict(stage_cfgs=dict(downsample_cfg=dict(kernel_size=3, stride=2))),
-    'blocks': dict(stage_cfgs=[dict(block_cfgs=dict(ffn_ratio=2.0, attn_cfgs=dict(qk_scale=0.9))), dict()]),
-    'no-qkv-bias': dict(stage_cfgs=dict(block_cfgs=dict(attn_cfgs=dict(qkv_bias=False)))),
-}
-VIT_SIZES = [(32, 40), (37, 51), (8, 8)]
-SWIN_SIZES = [(32, 32), (37, 51)]
 # Maps of these are smaller than the window of 4 in the second or in both stages.
-SWIN_SMALL_SIZES = [(16, 16), (5, 7), (40, 24)]
+SMALL = [(16, 16), (5, 7), (40, 24), (16, 80)]
+VARIANTS = {
+    'VisionTransformer': {
+        'cls-token': dict(out_type='cls_token'),
+        'featmap': dict(out_type='featmap', out_indices=[0, 1, -1]),
+        'avg-featmap': dict(out_type='avg_featmap', out_indices=[1, 3]),
+        'raw': dict(out_type='raw', out_indices=-2),
+        'featmap-no-cls': dict(out_type='featmap', with_cls_token=False, out_indices=[0, 3]),
+        'avg-featmap-no-cls': dict(out_type='avg_featmap', with_cls_token=False),
+        'raw-no-cls': dict(out_type='raw', with_cls_token=False),
+        'layer-scale': dict(layer_scale_init_value=0.3, qkv_bias=False),
+        'no-final-norm': dict(final_norm=False, out_type='raw'),
+        'pre-norm': dict(pre_norm=True, interpolate_mode='bilinear'),
+        'three-fcs': dict(layer_cfgs=dict(num_fcs=3, act_cfg=dict(type='ReLU'))),
+        'swiglu': dict(layer_cfgs=[dict(ffn_type='swiglu_fused'), {}, {}, {}]),
+        'patch-overlap': dict(patch_cfg=dict(kernel_size=9, stride=6, padding=2)),
+    },
+    'SwinTransformer': {
+        'default': dict(),
+        'pad-small': dict(pad_small_map=True),
+        'abs-pos': dict(use_abs_pos_embed=True),
+        'after-downsample': dict(out_after_downsample=True),
+        'no-norm': dict(norm_cfg=None),
+        'one-output': dict(out_indices=(1,)),
+        'merging': dict(stage_cfgs=dict(downsample_cfg=dict(kernel_size=3, stride=2))),
+        'blocks': dict(stage_cfgs=[dict(block_cfgs=dict(ffn_ratio=2.0, attn_cfgs=dict(qk_scale=0.9))), dict()]),
+        'no-qkv-bias': dict(stage_cfgs=dict(block_cfgs=dict(attn_cfgs=dict(qkv_bias=False)))),
+    },
+    'SwinTransformerV2': {
+        'default': dict(),
+        'pad-small': dict(pad_small_map=True, use_abs_pos_embed=True),
+        'pretrained-windows': dict(window_size=[4, 2], pretrained_window_sizes=[6, 3]),
+        'extra-norms': dict(arch={**SWIN_V2_ARCH, 'extra_norm_every_n_blocks': 2}, norm_cfg=None, out_indices=(1,)),
+        'blocks': dict(stage_cfgs=[dict(block_cfgs=dict(ffn_ratio=2.0, attn_cfgs=dict(qkv_bias=False))), dict()]),
+        'bias': dict(stage_cfgs=dict(block_cfgs=dict(attn_cfgs=dict(cpb_mlp_hidden_dims=8)))),
+    },
+    'MViT': {
+        'default': dict(),
+        'dims-in-mlp': dict(dim_mul_in_attention=False, out_scales=[1]),
+        'abs-pos': dict(use_abs_pos_embed=True, interpolate_mode='bilinear'),
+        'no-residual-pooling': dict(residual_pooling=False, qkv_bias=False),
+        'no-relative-positions': dict(rel_pos_spatial=False),
+        'kernel': dict(pool_kernel=(5, 3), adaptive_kv_stride=2),
+        'factors': dict(dim_mul=3, head_mul=1, mlp_ratio=1.5),
+        'patches': dict(patch_cfg=dict(kernel_size=4, stride=4)),
+    },
+    'MlpMixer': {
+        'default': dict(),
+        'other-layers': dict(out_indices=[-3, -1]),
+        'overlap': dict(patch_cfg=dict(kernel_size=9, stride=6, padding=2)),
+        'three-fcs': dict(layer_cfgs=dict(num_fcs=3), act_cfg=dict(type='ReLU')),
+        'square': dict(img_size=20),  # padded to whole patches
+    },
+}
 
 
-def pair(stock_class, our_class, settings):
+def pair(name, **settings):
     """The stock model with random weights, and ours that loaded them."""
-    theirs = randomize(stock_class(**copy.deepcopy(settings)))
-    ours = our_class(**copy.deepcopy(settings))
-    assert list(ours.state_dict()) == list(theirs.state_dict())
+    settings = {**HOSTS[name][0], **settings}
+    theirs = randomize(getattr(stock, name)(**copy.deepcopy(settings)))
+    ours = getattr(backbones, name)(**copy.deepcopy(settings))
+    assert ours.state_dict().keys() == theirs.state_dict().keys()
     ours.load_state_dict(theirs.state_dict())
     theirs.eval()
     return theirs.double(), ours.double().eval()
 
 
-def vit_pair(**settings):
-    defaults = dict(arch=VIT_ARCH, img_size=(32, 40), patch_size=8)
-    return pair(stock.VisionTransformer, VisionTransformer, {**defaults, **settings})
+vit_pair, swin_pair = (partial(pair, name) for name in ('VisionTransformer', 'SwinTransformer'))
 
 
-def swin_pair(**settings):
-    defaults = dict(arch=SWIN_ARCH, img_size=32, window_size=4, out_indices=(0, 1))
-    return pair(stock.SwinTransformer, SwinTransformer, {**defaults, **settings})
-
-
-def assert_same_outputs(theirs, ours, x, tolerance):
-    expected, got = theirs(x), ours(x)
-    assert len(expected) == len(got) > 0
-    for e, g in zip(expected, got, strict=True):
-        assert g.shape == e.shape
-        assert (g - e).abs().max() <= tolerance * e.abs().max()
-
-
-def check(theirs, ours, size):
-    x = images(*size)
-    assert_same_outputs(theirs, ours, x, 1e-12)
-    with fused_attention(False):
-        assert_same_outputs(theirs, ours, x, 1e-12)
-
-
-@pytest.mark.parametrize('variant', VIT_VARIANTS)
-def test_vit_outputs(variant):
-    theirs, ours = vit_pair(**VIT_VARIANTS[variant])
-    for size in VIT_SIZES:
-        check(theirs, ours, size)
-
-
-@pytest.mark.parametrize('variant', SWIN_VARIANTS)
-def test_swin_outputs(variant):
-    theirs, ours = swin_pair(**SWIN_VARIANTS[variant])
-    for size in [*SWIN_SIZES, *(SWIN_SMALL_SIZES if variant == 'pad-small' else [])]:
-        check(theirs, ours, size)
-
-
-@pytest.mark.parametrize('make', [vit_pair, swin_pair])
-def test_gradients(make):
-    theirs, ours = make()
-    x = images(37, 51)
-    for model in (theirs, ours):
-        sum(out.square().sum() for out in model(x)).backward()
-    expected = dict(theirs.named_parameters())
-    for name, parameter in ours.named_parameters():
-        torch.testing.assert_close(parameter.grad, expected[name].grad, rtol=1e-9, atol=1e-9)
+@pytest.mark.parametrize(('name', 'variant'), [(name, variant) for name in VARIANTS for variant in VARIANTS[name]])
+def test_outputs_and_gradients(name, variant):
+    theirs, ours = pair(name, **VARIANTS[name][variant])
+    sizes = [ours.fixed_size] if ours.fixed_size else HOSTS[name][1] + SMALL * (variant == 'pad-small')
+    tolerance = 1e-11 if name == 'SwinTransformerV2' else 1e-12
+    for size in sizes:
+        x = images(*size)
+        expected = theirs(x)
+        for fused in (True, False):
+            with fused_attention(fused):
+                got = ours(x)
+            for e, g in zip(expected, got, strict=True):
+                assert g.shape == e.shape and (g - e).abs().max() <= tolerance * e.abs().max()
+    named = dict(theirs.named_parameters())
+    grads = zip(
+        gradients(ours(x), [ours.get_parameter(n) for n in named]), gradients(theirs(x), [*named.values()]), strict=True
+    )
+    for name, (got, expected) in zip(named, grads, strict=True):
+        torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-9, msg=name)
 
 
 @pytest.mark.parametrize('make', [vit_pair, swin_pair])
@@ -191,7 +208,11 @@ def test_old_swin_checkpoints_load():
     ours.load_state_dict(source)
 
 
-SIZED = {'vit': vit_pair, 'swiglu': partial(vit_pair, **VIT_VARIANTS['swiglu']), 'swin': swin_pair}
+SIZED = {
+    'vit': vit_pair,
+    'swiglu': partial(vit_pair, **VARIANTS['VisionTransformer']['swiglu']),
+    'swin': swin_pair,
+}
 
 
 @pytest.mark.parametrize('pair', SIZED.values(), ids=SIZED)
@@ -210,14 +231,12 @@ def test_blocks_say_their_sizes_under_the_stock_names(pair):
 
 # --- arguments and start, of all hosts that mmpretrain has ---
 
-SMALL = dict(arch=VIT_ARCH, img_size=32, patch_size=8)
 MIXER = dict(arch=dict(embed_dims=96, num_layers=1, tokens_mlp_dims=64, channels_mlp_dims=192), img_size=64)
-HOSTS = {
-    'VisionTransformer': (SMALL, dict(arch='deit-tiny')),
-    'SwinTransformer': (dict(arch=SWIN_ARCH, img_size=32, window_size=4, out_indices=(1,)), dict(arch='tiny')),
-    'SwinTransformerV2': (None, None),
-    'MlpMixer': (dict(SMALL, arch=MIXER_ARCH), MIXER),
-    'MViT': (dict(arch=MVIT_ARCH), dict(arch=MVIT_ARCH | dict(embed_dims=48), use_abs_pos_embed=True)),
+STARTS = {
+    'VisionTransformer': dict(arch='deit-tiny'),
+    'SwinTransformer': dict(arch='tiny'),
+    'MlpMixer': MIXER,
+    'MViT': dict(arch=MVIT_ARCH | dict(embed_dims=48), use_abs_pos_embed=True),
 }
 
 
@@ -232,17 +251,41 @@ def test_arguments_and_architectures(name):
     different = {p.name for p, q in zip(got, expected, strict=True) if p.default != q.default}
     assert different == ({'pretrained_window_sizes'} if name == 'SwinTransformerV2' else set())
     assert theirs.arch_zoo.items() <= ours.arch_zoo.items()
-    settings, _ = HOSTS[name]
-    if settings:
-        by_position = ours(*(settings.get(p.name, p.default) for p in expected))
-        assert by_position.state_dict().keys() == ours(**settings).state_dict().keys()
+    settings = HOSTS[name][0]
+    by_position = ours(*(settings.get(p.name, p.default) for p in expected))
+    assert by_position.state_dict().keys() == ours(**settings).state_dict().keys()
 
 
-@pytest.mark.parametrize('name', [name for name, (_, settings) in HOSTS.items() if settings])
+@pytest.mark.parametrize('name', STARTS)
 def test_initial_weights_have_the_stock_distribution(name):
-    models = [getattr(module, name)(**HOSTS[name][1]) for module in (backbones, stock)]
+    models = [getattr(module, name)(**STARTS[name]) for module in (backbones, stock)]
     for model in models:
         torch.manual_seed(0)
         model.init_weights()
     for (key, a), b in zip(models[0].named_parameters(), models[1].parameters(), strict=True):
         torch.testing.assert_close(a.std(), b.std(), rtol=0.3, atol=3e-3, msg=key)
+
+
+# --- MLP-Mixer ---
+
+
+def drop_paths(model):
+    """The rate of every MLP's stochastic depth."""
+    return [module.drop_prob for module in model.modules() if type(module).__name__ == 'DropPath']
+
+
+@pytest.mark.parametrize('layer_cfgs', [dict(), [dict(drop_path_rate=0.5), *[dict()] * (MIXER_ARCH['num_layers'] - 1)]])
+def test_stochastic_depth_of_the_mixer_is_the_same_in_all_blocks(layer_cfgs):
+    settings = dict(arch=MIXER_ARCH, img_size=16, patch_size=8, drop_path_rate=0.2, layer_cfgs=layer_cfgs)
+    expected = drop_paths(stock.MlpMixer(**copy.deepcopy(settings)))
+    assert drop_paths(MlpMixer(**settings)) == expected
+    assert expected[2:] == [0.2] * (2 * MIXER_ARCH['num_layers'] - 2)
+
+
+def test_one_map_of_the_mixer_for_dense_heads():
+    tokens, model = mixer(out_type='tokens'), mixer(out_type='featmap', out_indices=[0, -1])
+    model.load_state_dict(tokens.state_dict())
+    x = images(32, 48, dtype=torch.float32)
+    maps = model(x)
+    assert [out.shape for out in maps] == [(2, 24, 4, 6)] * 2
+    assert torch.equal(maps[1].flatten(2), tokens(x)[0])

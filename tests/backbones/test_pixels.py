@@ -3,10 +3,7 @@
 import pytest
 import torch
 from cases import HOSTS, ONE_GRID_HOSTS, images, randomize, vit
-from torch import nn
 from torch.testing import assert_close
-
-from vitplug.hosting import PixelGrid
 
 SIZES = [(32, 40), (37, 51), (40, 32)]
 EMBEDS = {
@@ -120,9 +117,3 @@ def test_pixels_of_a_token_are_in_the_middle_of_what_it_sees(embed, size):
             inside = all(span[0] > 0 and span[1] < size[1 - axis] - 1 for span in (first, last))
             if inside:  # at the edges, padding is seen, and what nobody sees goes to the nearest token
                 assert abs((first.sum() - last.sum()).item()) <= 2, (index, axis, first, last)
-
-
-def test_an_unfolding_of_numbers_is_the_convolution_of_pairs():
-    grid = PixelGrid((8, 9), (4, 4))
-    settings = dict(kernel_size=3, stride=2, padding=1, dilation=2)
-    assert grid.after(nn.Unfold(**settings)) == grid.after(nn.Conv2d(1, 1, **settings))

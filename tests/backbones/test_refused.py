@@ -27,7 +27,6 @@ CHECKS = [
     (vit, dict(layer_cfgs=[dict()]), 'layer_cfgs has 1 entries: expected one for all, or a list of 4'),
     (swin_v2, dict(window_size=[4]), 'window_size has 1 entries: expected one for all, or a list of 2'),
     # of one
-    (vit, dict(layer_cfgs=dict(ffn_type='swiglu', num_fcs=3)), "num_fcs=3: ffn_type='swiglu' has no such setting"),
     (vit, dict(layer_cfgs=dict(with_attn=False, with_ffn=False)), 'with_attn=False and with_ffn=False leave nothing'),
     (vit, dict(img_size=(6, 40), patch_cfg=dict(padding=0)), r'image size \(6, 40\) is smaller than the patch size'),
     (vit, dict(window_size=7), 'window_size=7: .*cls_token.* lie in no window; set with_cls_token=False'),
@@ -79,7 +78,7 @@ def test_arguments_of_two_libraries():
 @pytest.mark.parametrize(
     ('host', 'shape', 'message'),
     [
-        (vit, (1, 1, 32, 32), 'they have 1 channels, the backbone in_channels=3'),
+        (vit, (1, 1, 32, 32), r'expected \(B, 3, H, W\), by in_channels=3'),
         (swin, (1, 3, 12, 40), r'the feature map \(3, 10\) is smaller than the window \(4\): set pad_small_map'),
         (t2t, (1, 3, 32, 2), r'image size \(32, 2\): expected at least 3 x 3 pixels'),
         (mixer, (1, 3, 40, 56), r'images of \(40, 56\): .* resize or crop the images to \(32, 48\), or'),

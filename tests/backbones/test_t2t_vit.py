@@ -6,7 +6,7 @@ import mmpretrain.models as stock
 import pytest
 import torch
 import torch.nn.functional as F
-from attention_oracle import assert_same, gradients
+from attention_oracle import assert_same
 from cases import images, randomize, t2t
 from torch.testing import assert_close
 
@@ -104,16 +104,3 @@ def test_features_beyond_half_precision():
     with torch.autocast('cpu', torch.float16):
         got = attention(x)
     assert_close(got.float(), expected, rtol=1e-2, atol=1e-2)
-
-
-def test_checkpointing_of_the_token_stage():
-    x, calls = images(*SIZE), []
-    plain, again = (randomize(t2t(num_layers=2, with_cp=with_cp)).double().train() for with_cp in (False, True))
-    attention = again.tokens_to_token.attention1
-    attention.register_forward_pre_hook(lambda *_: calls.append(1))
-    grads = [gradients(model(x), [p for p in model.parameters() if p.requires_grad]) for model in (plain, again)]
-    assert len(calls) == 2  # in backward once more
-    assert_close(*grads)
-
-
-# --- bad inputs ---

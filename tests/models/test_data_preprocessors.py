@@ -88,29 +88,6 @@ def test_images_of_a_mask_rcnn_have_means_of_their_own(training):
         assert_own_means(tokens, context, 160 // cell, cell, SIZES)
 
 
-@pytest.mark.parametrize('own', [True, False])
-def test_a_mask_rcnn_gives_an_image_the_same_maps_alone(own):
-    """As far as the plug goes: attention is silenced, for windows see padding. mmdet's own preprocessor keeps the
-    paper's mean over all tokens, which depends on the other image of the batch."""
-    model = build(DETECTOR, own).eval()
-    for block in model.backbone.plugged_blocks():
-        torch.nn.init.zeros_(block.attn.w_msa.proj.weight)
-
-    def maps(batch):
-        with torch.no_grad():
-            return model.backbone(model.data_preprocessor(batch)['inputs'])
-
-    together = maps(detection_batch())
-    assert together[0].shape[2:] == (128 // 4, 160 // 4)
-    for b in (0, 1):
-        alone = maps({key: value[b : b + 1] for key, value in detection_batch().items()})
-        for stage, (got, expected) in enumerate(zip(together, alone, strict=True)):
-            height, width = (-(-side // (4 * 2**stage)) for side in SIZES[b])
-            difference = got[b, :, :height, :width] - expected[0, :, :height, :width]
-            # The second image has the size of the batch alone, too.
-            assert (difference.abs().max() < 1e-5) == (own or b == 1)
-
-
 def test_segmentor_in_testing():
     """Whole images know what is padding; crops of sliding windows do not, and count all of their tokens."""
     model = build(SEGMENTOR).eval()

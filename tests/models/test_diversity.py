@@ -73,7 +73,6 @@ def test_official_sum_has_the_gradient_of_half_the_weight():
 @pytest.mark.parametrize(
     ('diversity', 'words'),
     [
-        (dict(weight=0.1), r'expected dict\(weight=..., layers=\[...\]\)'),
         (dict(weight=0.1, layers=[2, 1]), 'ascending order'),
         (dict(weight=0.1, layers=[0, 9]), 'blocks 0 to 3'),
     ],

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from math import prod
 
 import torch
@@ -20,6 +21,7 @@ from vitplug.plugs import NETWORK_SOCKETS, PlugSet
 from vitplug.plugs.checks import check_choice
 from vitplug.plugs.plug_set import is_plug
 
+from .ffn import layer_norm
 from .init_log import hide_parameter_lists
 from .optimizers import spare_plugs
 from .patch_embed import Patches, to_map
@@ -61,8 +63,9 @@ class PluggedBackbone(PluggedModel, BaseModule):
 
     #: Names of the modules and parameters before the first block: of depth 0, and frozen with the first stage.
     EMBEDDING: tuple[str, ...] = ('patch_embed', 'drop_after_pos', 'pos_embed', 'cls_token')
-    #: Those that start from a truncated normal distribution.
+    #: Those that start from a truncated normal distribution, and the table of positions among them.
     DRAWN: tuple[str, ...] = ('pos_embed',)
+    POSITIONS = 'pos_embed'
     #: The blocks of a columnar host, or stages, as frozen one by one; the first ``frozen_stages`` that freezes one.
     STAGES, FIRST_FROZEN = 'stages', 0
     #: Forms of an output that the host knows.
@@ -111,10 +114,9 @@ class PluggedBackbone(PluggedModel, BaseModule):
         most = count - 1 + self.FIRST_FROZEN
         if type(frozen_stages) is not int or not -1 <= frozen_stages <= most:
             raise ValueError(f'frozen_stages={frozen_stages!r}: expected an integer from -1 (none) to {most}')
-        if self.frozen is not None and frozen_stages >= 0:
+        if self.frozen and frozen_stages >= 0:
             raise ValueError(
-                f'frozen_stages={frozen_stages} beside frozen={self.frozen!r}: the first freezes plugs, too; keep one '
-                'of them'
+                f'frozen_stages={frozen_stages} beside frozen={self.frozen!r}: the first freezes plugs, too; keep one'
             )
         self.frozen_stages = frozen_stages
 
@@ -125,6 +127,19 @@ class PluggedBackbone(PluggedModel, BaseModule):
             dict(drop_path=rate, reshape=partial(plug_set.shape_block, index=index))
             for index, rate in enumerate(rising_rates(drop_path_rate, count))
         ]
+
+    def plan_stages(
+        self, plugs: str | Sequence, depths: Sequence[int], drop_path_rate: float
+    ) -> tuple[PlugSet, list[list[dict]]]:
+        """As :meth:`plan_blocks`, cut into stages of some depths."""
+        plug_set, blocks = self.plan_blocks(plugs, sum(depths), drop_path_rate)
+        rest = iter(blocks)
+        return plug_set, [list(islice(rest, depth)) for depth in depths]
+
+    def add_norms(self, norm_cfg: dict | None) -> None:
+        """Adds a norm for each output."""
+        for index in self.out_indices:
+            self.add_module(f'norm{index}', layer_norm(norm_cfg, self.num_features[index]))
 
     def choose_window(self, window_size: int | None) -> None:
         """Notes the side of the windows in tokens; None for global attention.
@@ -154,7 +169,8 @@ class PluggedBackbone(PluggedModel, BaseModule):
         self.patch_resolution = self.patch_embed.init_out_size
         self.add_prefix_tokens()
         num_tokens = self.num_placed_tokens + prod(self.patch_resolution)
-        self.pos_embed = nn.Parameter(torch.zeros(1, num_tokens, self.embed_dims)) if use_abs_pos_embed else None
+        table = nn.Parameter(torch.zeros(1, num_tokens, self.embed_dims)) if use_abs_pos_embed else None
+        setattr(self, self.POSITIONS, table)
         register_load_state_dict_pre_hook(self, fit_stored_positions)
         self.drop_after_pos = nn.Dropout(drop_rate)
 
@@ -232,6 +248,8 @@ class PluggedBackbone(PluggedModel, BaseModule):
 
     def freeze(self) -> None:
         """Stops the gradients of the frozen parts and puts them into evaluation mode."""
+        if self.frozen:
+            self._freeze_host()
         count = max(self.frozen_stages + 1 - self.FIRST_FROZEN, 0)
         if not count:
             return
@@ -239,10 +257,10 @@ class PluggedBackbone(PluggedModel, BaseModule):
         parts += [*self.plugs.at('prefix'), *getattr(self, self.STAGES)[:count]]
         parts += [part for stage in range(count) for part in self.frozen_with(stage)]
         for part in parts:
-            if isinstance(part, nn.Module):
-                freeze_module(part)
-            elif part is not None:
+            if part is not None:
                 part.requires_grad_(False)
+            if isinstance(part, nn.Module):
+                part.eval()
 
     def frozen_with(self, stage: int) -> Sequence[nn.Module | None]:
         """Modules outside of the stages that are frozen with one: the norms of its output."""
@@ -259,7 +277,6 @@ class PluggedBackbone(PluggedModel, BaseModule):
         super().attach(plug_set)
         print_log(f'{type(self).__name__}: {self.plug_summary}', logger='current')
         self.freeze()
-        self._freeze_host()
 
     # --- mmengine ---
 
@@ -310,13 +327,10 @@ class PluggedBackbone(PluggedModel, BaseModule):
         """Sets the mode; frozen parts stay in evaluation mode."""
         super().train(mode)
         self.freeze()
-        self._freeze_host()
         return self
 
     def _freeze_host(self) -> None:
-        """Freezes all but the plugs where ``frozen`` says so: no gradients, evaluation mode."""
-        if self.frozen is None:
-            return
+        """Freezes all but the plugs."""
         for name, parameter in self.named_parameters():
             if not is_plug(name):
                 parameter.requires_grad_(False)
@@ -327,9 +341,3 @@ class PluggedBackbone(PluggedModel, BaseModule):
 
 spare_plugs()
 read_files_of_others()
-
-
-def freeze_module(module: nn.Module) -> None:
-    """Evaluation mode, no gradients."""
-    module.eval()
-    module.requires_grad_(False)

@@ -10,7 +10,7 @@ from vitplug.plugs import PlugSet
 
 from .base import PluggedBackbone
 from .patch_embed import to_map
-from .settings import per_item
+from .settings import choose_arch, per_item
 
 
 class ColumnarBackbone(PluggedBackbone):
@@ -23,9 +23,15 @@ class ColumnarBackbone(PluggedBackbone):
     #: Names, as in checkpoints, of the norms after the blocks, the final first.
     NORMS = ('ln1', 'ln2')
 
+    arch_zoo: Mapping[str, Mapping]
     num_layers: int
     #: Whether the last block's output is normalised.
     final_norm: bool
+
+    def choose_size(self, arch: str | Mapping) -> None:
+        """Notes the architecture."""
+        self.arch_settings = choose_arch(arch, self.arch_zoo)
+        self.embed_dims, self.num_layers = self.arch_settings['embed_dims'], self.arch_settings['num_layers']
 
     def build_layers(
         self,

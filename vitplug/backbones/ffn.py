@@ -71,7 +71,7 @@ class PluggedSwiGLU(BaseModule):
         hidden_dims: Width of the tokens at ``mlp_mid``.
         layer_scale_init_value: Start of LayerScale; 0 leaves it out.
         norm_cfg: The norm of the hidden tokens, as EVA-02-B and L have it; None for none.
-        drop_path: Drop rate of the whole branch, per image.
+        dropout_layer: Stochastic depth of the branch.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class PluggedSwiGLU(BaseModule):
         hidden_dims: int,
         layer_scale_init_value: float = 0.0,
         norm_cfg: dict | None = None,
-        drop_path: float = 0.0,
+        dropout_layer: dict | None = None,
     ):
         super().__init__()
         self.embed_dims = embed_dims
@@ -90,7 +90,7 @@ class PluggedSwiGLU(BaseModule):
         self.norm = layer_norm(norm_cfg, hidden_dims)
         self.w3 = nn.Linear(hidden_dims, embed_dims)
         self.gamma2 = layer_scale(embed_dims, layer_scale_init_value)
-        self.dropout_layer = build_dropout(dict(type='DropPath', drop_prob=drop_path))
+        self.dropout_layer = build_dropout(dropout_layer) if dropout_layer else nn.Identity()
 
     @staticmethod
     def fused_width(feedforward_channels: int) -> int:

@@ -5,7 +5,6 @@ authors' code, such as ``backbone.1.1.0.attn.q.weight``: stage 1, its blocks, bl
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -27,23 +26,19 @@ from .settings import choose_arch
 from .vision_layers import Parts, PreNormBlock, Reshape
 
 
-def convolutional_parts(
-    dims: int, num_heads: int, hidden_dims: int, drop: float, attn_drop: float, reshape: Reshape
+def parts(
+    stage: int, dims: int, num_heads: int, hidden_dims: int, drop: float, attn_drop: float, reshape: Reshape, **settings
 ) -> Parts:
-    """Shape, attention and MLP of a block of the first stage."""
+    """Shape, attention and MLP of a block, of further settings of :class:`RecursiveAttention`."""
+    shape = BlockShape.stock(dims, num_heads, hidden_dims)
+    if stage:
+        shape = reshape(shape)
+        attn = RecursiveAttention(dims, shape, attn_drop=attn_drop, proj_drop=drop, **settings)
+        return shape, attn, ConvMlp(dims, shape.hidden_dims, drop)
     # No q and k, and no head of a width that a plug could add to or take from.
-    shape = reshape(replace(BlockShape.stock(dims, num_heads, hidden_dims), head_dims=0, map_heads=0))
+    shape = reshape(replace(shape, head_dims=0, map_heads=0))
     attn = ConvolutionalAttention(dims, num_heads, attn_drop, drop)
     return shape, attn, Mlp(dims, shape.hidden_dims, drop_rate=drop)
-
-
-def recursive_parts(
-    dims: int, num_heads: int, hidden_dims: int, drop: float, attn_drop: float, reshape: Reshape, **settings
-) -> Parts:
-    """The same of the later stages, of further settings of :class:`RecursiveAttention`."""
-    shape = reshape(BlockShape.stock(dims, num_heads, hidden_dims))
-    attn = RecursiveAttention(dims, shape, attn_drop=attn_drop, proj_drop=drop, **settings)
-    return shape, attn, ConvMlp(dims, shape.hidden_dims, drop)
 
 
 class LVTStage(ModuleList):
@@ -129,27 +124,26 @@ class LVT(PluggedBackbone):
         self.depths = self.arch_settings['depths']
         self.choose_outputs(len(self.depths), out_indices, frozen_stages, out_type)
         if out_type != 'featmap' and self.out_indices != [len(self.depths) - 1]:
-            raise ValueError(
-                f'out_indices={out_indices!r}: out_type={out_type!r} is of the last stage alone; leave out_indices '
-                "out, or set out_type='featmap'"
-            )
-
+            raise ValueError(f'out_indices={out_indices!r}: out_type={out_type!r} is of the last stage alone')
         recursive = dict(rates=atrous_rates, recursions=check_integer('recursions', recursions, least=1))
-        plug_set, of_blocks = self.plan_blocks(plugs, sum(self.depths), drop_path_rate)
+        plug_set, planned = self.plan_stages(plugs, self.depths, drop_path_rate)
         entering = [in_channels, *self.embed_dims]
-        for stage, depth in enumerate(self.depths):
+        for stage, of_blocks in enumerate(planned):
             dims, num_heads, mlp_ratio, sr_ratio = (
                 self.arch_settings[key][stage] for key in ('embed_dims', 'num_heads', 'mlp_ratios', 'sr_ratios')
             )
-            parts_of = partial(recursive_parts, sr_ratio=sr_ratio, **recursive) if stage else convolutional_parts
-            parts_of = partial(parts_of, dims, num_heads, mlp_ratio * dims, drop_rate, attn_drop_rate)
-            patches = dict(kernel_size=3, stride=2) if stage else dict(kernel_size=7, stride=4)
-            first = sum(self.depths[:stage])
+            sizes = (stage, dims, num_heads, mlp_ratio * dims, drop_rate, attn_drop_rate)
             # In the order of the modules, which draws their first values in that of the names.
+            patches = dict(kernel_size=3, stride=2) if stage else dict(kernel_size=7, stride=4)
             patch_embed = PatchEmbed(entering[stage], dims, **patches)
             blocks = [
-                PreNormBlock(dims, *parts_of(reshape=each['reshape']), each['drop_path'], with_cp)
-                for each in of_blocks[first : first + depth]
+                PreNormBlock(
+                    dims,
+                    *parts(*sizes, each['reshape'], sr_ratio=sr_ratio, **recursive),
+                    drop_path=each['drop_path'],
+                    with_cp=with_cp,
+                )
+                for each in of_blocks
             ]
             # By its number, so that a classifier's names are the authors'.
             self.add_module(str(stage), LVTStage([patch_embed, ModuleList(blocks)]))

@@ -21,7 +21,7 @@ from .base import WITHOUT_PREFIX
 from .columnar import ColumnarBackbone
 from .ffn import PluggedFFN, layer_norm, start_mlp
 from .patch_embed import build_patch_embed
-from .settings import choose_arch, named_archs
+from .settings import named_archs
 
 
 class MixerBlock(BaseModule):
@@ -79,8 +79,7 @@ class MixerBlock(BaseModule):
         return self.channel_mix(self.ln2(x_BND), x_BND, self.plugs, site, record), carry
 
 
-_ARCH_KEYS = ('embed_dims', 'num_layers', 'tokens_mlp_dims', 'channels_mlp_dims')
-_archs = partial(named_archs, _ARCH_KEYS)
+_archs = partial(named_archs, ('embed_dims', 'num_layers', 'tokens_mlp_dims', 'channels_mlp_dims'))
 
 
 @MODELS.register_module()
@@ -133,9 +132,7 @@ class MlpMixer(ColumnarBackbone):
         frozen: str | None = None,
     ):
         super().__init__(init_cfg, frozen=frozen)
-        self.arch_settings = choose_arch(arch, self.arch_zoo)
-        self.embed_dims = self.arch_settings['embed_dims']
-        self.num_layers = self.arch_settings['num_layers']
+        self.choose_size(arch)
         self.choose_outputs(self.num_layers, out_indices, frozen_stages, out_type)
 
         patch_settings = dict(in_channels=in_channels, embed_dims=self.embed_dims, kernel_size=patch_size)

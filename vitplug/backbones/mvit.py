@@ -8,7 +8,6 @@ checkpointing are added.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from math import lcm
 
 import torch
 import torch.nn.functional as F
@@ -199,7 +198,7 @@ class MultiScaleBlock(BaseModule):
         settings: Further arguments of :class:`PooledAttention`.
 
     Raises:
-        ValueError: If the width is no multiple of the heads, or the MLP has no hidden channel.
+        ValueError: If the width is no multiple of the heads.
     """
 
     #: The sockets that the block offers.
@@ -224,10 +223,7 @@ class MultiScaleBlock(BaseModule):
         self.out_dims = out_dims
         self.dim_mul_in_attention = dim_mul_in_attention
         dims = out_dims if dim_mul_in_attention else in_dims
-        hidden_dims = int(dims * mlp_ratio)
-        if hidden_dims < 1:
-            raise ValueError(f'mlp_ratio={mlp_ratio} leaves no hidden channel of a width of {dims}; raise it')
-        self.shape = reshape(BlockShape.stock(dims, num_heads, hidden_dims))
+        self.shape = reshape(BlockShape.stock(dims, num_heads, int(dims * mlp_ratio)))
         #: Width of the tokens in the sockets where it may differ from that after the stage.
         self.widths = dict(prefix=in_dims, block_in=in_dims, heads=in_dims, msa=dims, msa_residual=dims)
         self.widths |= dict(mlp_front=dims, mlp_end=out_dims, mlp_residual=out_dims, block_out=out_dims)
@@ -264,8 +260,7 @@ class MultiScaleBlock(BaseModule):
         return self.proj(normed) if changes else x_BND
 
 
-_ARCH_KEYS = ('embed_dims', 'num_layers', 'num_heads', 'downscale_indices')
-_archs = partial(named_archs, _ARCH_KEYS)
+_archs = partial(named_archs, ('embed_dims', 'num_layers', 'num_heads', 'downscale_indices'))
 
 
 @MODELS.register_module()
@@ -360,10 +355,6 @@ class MViT(PluggedBackbone):
         self.prefix_names = ('cls_token',) if with_cls_token else ()
         self.choose_window(window_size)
         self.shows_padding = shows_padding
-        if shows_padding and window_size is None:
-            raise ValueError(
-                'shows_padding=True: there is none without window_size; set it, or leave shows_padding out'
-            )
 
         # Where patch_cfg leaves something out, mmcv's default holds, as in mmpretrain.
         patch_settings = dict(in_channels=in_channels, embed_dims=self.embed_dims, kernel_size=16, stride=16)
@@ -371,32 +362,33 @@ class MViT(PluggedBackbone):
         self.add_positions(use_abs_pos_embed, interpolate_mode, drop_rate)
 
         plug_set, of_blocks = self.plan_blocks(plugs, self.num_layers, drop_path_rate)
-        shared = dict(
-            mlp_ratio=mlp_ratio,
-            qkv_bias=qkv_bias,
-            norm_cfg=norm_cfg,
-            pool_kernel=pool_kernel,
-            rel_pos_spatial=rel_pos_spatial,
-            rel_pos_zero_init=rel_pos_zero_init,
-            residual_pooling=residual_pooling,
-            dim_mul_in_attention=dim_mul_in_attention,
-            with_cp=with_cp,
-        )
         #: Blocks that attend globally although there is a ``window_size``.
         self.global_blocks = frozenset(
             () if window_size is None else (end - 1 for end in (*self.downscale_indices[1:], self.num_layers))
         )
-        scales = self._scales(dim_mul, head_mul, adaptive_kv_stride, dim_mul_in_attention)
+        sizes = self._sizes(dim_mul, head_mul, adaptive_kv_stride, dim_mul_in_attention)
         self.blocks = ModuleList(
-            MultiScaleBlock(**sizes, **shared, **each) for sizes, each in zip(scales, of_blocks, strict=True)
+            MultiScaleBlock(
+                **of_block,
+                **each,
+                mlp_ratio=mlp_ratio,
+                qkv_bias=qkv_bias,
+                norm_cfg=norm_cfg,
+                pool_kernel=pool_kernel,
+                rel_pos_spatial=rel_pos_spatial,
+                rel_pos_zero_init=rel_pos_zero_init,
+                residual_pooling=residual_pooling,
+                dim_mul_in_attention=dim_mul_in_attention,
+                with_cp=with_cp,
+            )
+            for of_block, each in zip(sizes, of_blocks, strict=True)
         )
         self.windows = self._choose_windows()
         self.num_features = [section.embed_dims for section in self.sections()]
-        for i in self.out_indices:
-            self.add_module(f'norm{i}', layer_norm(norm_cfg, self.num_features[i]))
+        self.add_norms(norm_cfg)
         self.attach(plug_set)
 
-    def _scales(self, dim_mul: int, head_mul: int, stride_kv: int, dim_mul_in_attention: bool) -> Iterator[dict]:
+    def _sizes(self, dim_mul: int, head_mul: int, stride_kv: int, dim_mul_in_attention: bool) -> Iterator[dict]:
         """Widths, heads, strides and the map of tokens that comes in, of every block."""
         dims, num_heads, map_size = self.embed_dims, self.num_heads, tuple(self.patch_resolution)
         for index in range(self.num_layers):
@@ -429,11 +421,9 @@ class MViT(PluggedBackbone):
         for index in range(self.num_layers):
             is_global, strides = index in self.global_blocks, self.strides(index)
             if any(entering % stride for stride in (strides[:1] if is_global else strides)):
-                first = self.strides(0)[1]
                 raise ValueError(
                     f'window_size={self.window_size}: block {index} pools its windows of {entering} tokens by '
-                    f'{max(strides)}, which leaves no whole ones; expected a multiple of '
-                    f'{lcm(first, DOWNSCALE ** (self.num_scales - 1))}'
+                    f'{max(strides)}, which leaves no whole ones; choose a multiple of larger powers of 2'
                 )
             windows.append(None if is_global else tuple(entering // stride for stride in strides))
             entering //= strides[0]

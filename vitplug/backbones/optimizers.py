@@ -11,18 +11,16 @@ from mmengine.optim import DefaultOptimWrapperConstructor, OptimWrapper
 from torch import nn
 from torch.optim import Optimizer
 
-from vitplug.hosting import PluggedModel
 from vitplug.plugs.plug_set import PlugPart, is_plug
 
 
 def spare_plugs() -> None:
-    """Makes all constructors spare the scalars of plugs, and refuse what reads the names of other backbones."""
+    """Makes all constructors spare the scalars of plugs."""
     build = DefaultOptimWrapperConstructor.__call__
 
     @wraps(build)
     def build_and_spare(self: DefaultOptimWrapperConstructor, model: nn.Module) -> OptimWrapper:
         network = getattr(model, 'module', model)
-        _refuse_names_of_others(self, network)
         wrapper = build(self, model)
         _spare(wrapper.optimizer, spared(network, self.paramwise_cfg.get('custom_keys') or {}))
         return wrapper
@@ -69,18 +67,3 @@ def _spare(optimizer: Optimizer, parameters: Collection[nn.Parameter]) -> None:
             continue
         group['params'] = kept
         optimizer.add_param_group({**group, 'params': moved, 'weight_decay': 0.0})
-
-
-def _refuse_names_of_others(constructor: DefaultOptimWrapperConstructor, model: nn.Module) -> None:
-    """Refuses mmdet's and mmseg's layer-wise decay, which finds depths by the names of ConvNeXt and BEiT.
-
-    Raises:
-        ValueError: Names the constructor to use instead.
-    """
-    settings = constructor.paramwise_cfg
-    if 'decay_rate' in settings and isinstance(getattr(model, 'backbone', None), PluggedModel):
-        raise ValueError(
-            f'optim_wrapper.constructor={type(constructor).__name__!r} knows the names of ConvNeXt and BEiT alone: '
-            "set constructor='vitplug.LayerDecayOptimWrapperConstructor' and "
-            f'paramwise_cfg=dict(layer_decay_rate={settings["decay_rate"]})'
-        )

@@ -48,22 +48,18 @@ class Patches:
         """Checks an image batch before its first convolution.
 
         Raises:
-            ValueError: If it is no batch of float images with :attr:`image_channels`, or the images are too small.
+            ValueError: If it is no batch of float images with :attr:`image_channels`, or they are too small.
         """
-        channels, dtype = self.image_channels, self.projection.weight.dtype
-        if not isinstance(images, Tensor):
-            raise ValueError(f'images: got a {type(images).__name__}; expected a tensor (B, C, H, W)')
-        shape = tuple(images.shape)
-        if images.ndim != 4 or 0 in shape:
-            raise ValueError(f'images of shape {shape}: expected (B, C, H, W), none of them 0')
-        if shape[1] != channels:
+        channels, dtype, device = self.image_channels, self.projection.weight.dtype, images.device.type
+        if images.ndim != 4 or images.shape[1] != channels:
             raise ValueError(
-                f'images of shape {shape}: they have {shape[1]} channels, the backbone in_channels={channels}; '
-                'load them with that many, or set in_channels'
+                f'images of shape {tuple(images.shape)}: expected (B, {channels}, H, W), by in_channels={channels} of '
+                'the backbone; load them with that many channels, or set in_channels'
             )
         if not images.is_floating_point():
             raise ValueError(f'images of {images.dtype}: expected {dtype}; normalise them, as a data_preprocessor does')
-        if images.dtype != dtype and not _casts(images.device.type):
+        casts = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+        if images.dtype != dtype and not casts:
             raise ValueError(f'images of {images.dtype}, but weights of {dtype}: convert one of them, or use autocast')
         self.check_size(images.shape[-2:])
 
@@ -88,11 +84,6 @@ class Patches:
     def pixels(self, image_size: tuple[int, int]) -> PixelGrid:
         """Where the tokens lie in an image of ``(height, width)``."""
         return after_padding(PixelGrid(tuple(image_size)), self.projection, self.adaptive_padding)
-
-
-def _casts(device: str) -> bool:
-    """Whether autocast is on for a kind of device."""
-    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
 
 
 class ImagePatches(Patches, PatchEmbed):

@@ -3,7 +3,7 @@
 *Rethinking Spatial Dimensions of Vision Transformers*, with the state-dict keys of timm's class of the same name.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import torch
@@ -112,8 +112,7 @@ class PoolingStage(BaseModule):
         self.blocks = ModuleList(blocks)
 
 
-_ARCH_KEYS = ('embed_dims', 'depths', 'num_heads', 'patch_size', 'stride')
-_archs = partial(named_archs, _ARCH_KEYS)
+_archs = partial(named_archs, ('embed_dims', 'depths', 'num_heads', 'patch_size', 'stride'))
 
 
 @MODELS.register_module()
@@ -188,33 +187,20 @@ class PoolingVisionTransformer(PluggedBackbone):
         register_load_state_dict_pre_hook(self, _fit_checkpoint)
         self.pos_drop = nn.Dropout(drop_rate)
 
-        plug_set, of_blocks = self.plan_blocks(plugs, sum(self.depths), drop_path_rate)
-        block = partial(PreNormBlock, with_cp=with_cp, norm_cfg=norm_cfg)
-        self.transformers = self._build_stages(of_blocks, mlp_ratio, block, (drop_rate, attn_drop_rate))
-        self.norm = layer_norm(norm_cfg, self.num_features[-1]) if final_norm else nn.Identity()
-        self.attach(plug_set)
-
-    def _build_stages(
-        self,
-        of_blocks: Sequence[Mapping],
-        mlp_ratio: float,
-        block: Callable[..., PreNormBlock],
-        drop_rates: tuple[float, float],
-    ) -> ModuleList:
-        stages, before, first = ModuleList(), None, 0
-        for dims, depth, num_heads in zip(self.num_features, self.depths, self.arch_settings['num_heads'], strict=True):
-            hidden_dims = int(dims * mlp_ratio)
-            if not hidden_dims:
-                raise ValueError(f'mlp_ratio={mlp_ratio}: leaves nothing of a width of {dims}')
+        plug_set, planned = self.plan_stages(plugs, self.depths, drop_path_rate)
+        self.transformers, before = ModuleList(), None
+        for dims, num_heads, of_blocks in zip(self.num_features, self.arch_settings['num_heads'], planned, strict=True):
             # In the order of the modules, which draws their first values in that of the names.
             pool = before and Pooling(before, dims)
+            sizes = (dims, num_heads, int(dims * mlp_ratio), drop_rate, attn_drop_rate)
             blocks = [
-                block(dims, *parts(dims, num_heads, hidden_dims, *drop_rates, each['reshape']), each['drop_path'])
-                for each in of_blocks[first : first + depth]
+                PreNormBlock(dims, *parts(*sizes, each['reshape']), each['drop_path'], with_cp, norm_cfg)
+                for each in of_blocks
             ]
-            stages.append(PoolingStage(pool, blocks))
-            before, first = dims, first + depth
-        return stages
+            self.transformers.append(PoolingStage(pool, blocks))
+            before = dims
+        self.norm = layer_norm(norm_cfg, self.num_features[-1]) if final_norm else nn.Identity()
+        self.attach(plug_set)
 
     def sections(self) -> list[Section]:
         stages = self.transformers

@@ -57,26 +57,6 @@ class RelativeTable(nn.Module):
         return offsets, DenseBias((first_row + F.pad(column, (0, rest)))[None, None])
 
 
-def check_relative(
-    use_rel_pos_bias: bool, mode: str, use_abs_pos_embed: bool, window_size: int | None, num_storage_tokens: int
-) -> None:
-    """Checks the arguments of a host with relative positions, and of one without.
-
-    Raises:
-        ValueError: If one of them has no meaning for the others.
-    """
-    if use_rel_pos_bias and (window_size is not None or num_storage_tokens):
-        raise ValueError(
-            f'use_rel_pos_bias=True: the table is of a whole image and a class token; window_size={window_size} and '
-            f'num_storage_tokens={num_storage_tokens} have no place in it'
-        )
-    if mode == 'geometric' and (use_abs_pos_embed or not use_rel_pos_bias):
-        raise ValueError(
-            "interpolate_mode='geometric' resizes relative positions alone: set use_rel_pos_bias=True and "
-            "use_abs_pos_embed=False, or choose 'bicubic'"
-        )
-
-
 def resize_offsets(table_Hyx: Tensor, size: tuple[int, int], mode: str) -> Tensor:
     """A table of offsets ``(H, 2 h - 1, 2 w - 1)`` for another grid.
 

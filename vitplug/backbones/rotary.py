@@ -41,6 +41,10 @@ class Turn(NamedTuple):
         return 'rotary-windows' if layout.is_windowed else 'rotary'
 
 
+#: Base of the periods, and whether a pair is of channels next to each other, of each mode.
+MODES = {'dinov3': (100.0, False), 'eva02': (10_000.0, True)}
+
+
 class RotaryTable(nn.Module):
     """Angles of the tokens of a map, for d / 4 frequencies of each axis, those of y first::
 
@@ -49,25 +53,33 @@ class RotaryTable(nn.Module):
 
     Args:
         head_dims: Width of a head, ``d``.
+        mode: ``'dinov3'`` or ``'eva02'``.
         rescale: In training, both axes are scaled by up to this factor, or its inverse; 1 for none.
         jitter: The same of each axis by itself.
         shift: In training, each axis is moved by up to this much.
+        reference: Rows and columns of tokens in EVA-02's pre-training.
 
     Raises:
         ValueError: If an argument is out of range, or the width of a head is no multiple of 4.
     """
 
-    mode: str
-    TEMPERATURE: float
-    interleaved: bool
-
-    def __init__(self, head_dims: int, rescale: float = 1.0, jitter: float = 1.0, shift: float = 0.0):
+    def __init__(
+        self,
+        head_dims: int,
+        mode: str,
+        rescale: float = 1.0,
+        jitter: float = 1.0,
+        shift: float = 0.0,
+        reference: int = 16,
+    ):
         super().__init__()
         if head_dims % 4:
             raise ValueError(f'rotary: heads are {head_dims} wide: expected a multiple of 4')
+        self.mode = check_choice('rotary: mode', mode, tuple(MODES))
         self.rescale = check_number('rotary: rescale', rescale, least=1.0)
         self.jitter = check_number('rotary: jitter', jitter, least=1.0)
         self.shift = check_number('rotary: shift', shift, least=0.0)
+        self.reference = check_integer('rotary: reference', reference, least=1)
         self.register_buffer('periods', torch.empty(head_dims // 4, dtype=torch.float32))
         register_load_state_dict_pre_hook(self, _keep_periods)
         self.reset_parameters()
@@ -75,7 +87,7 @@ class RotaryTable(nn.Module):
     def reset_parameters(self) -> None:
         """Computes the periods."""
         count = len(self.periods)
-        self.periods = self.TEMPERATURE ** (torch.arange(count, device=self.periods.device) / count)
+        self.periods = MODES[self.mode][0] ** (torch.arange(count, device=self.periods.device) / count)
 
     def _apply(self, fn, *args, **kwargs):
         """Moves the periods, and leaves their precision: half of it would turn far tokens by other angles."""
@@ -87,7 +99,9 @@ class RotaryTable(nn.Module):
 
     def coordinates(self, place: Tensor, side: int) -> Tensor:
         """Of tokens along one axis, with all factors but the period, from their row or column and the map's side."""
-        raise NotImplementedError
+        if self.mode == 'dinov3':
+            return 2 * math.pi * (2 * (place + 0.5) / side - 1)
+        return place / side * self.reference
 
     def forward(self, layout: Layout, dtype: torch.dtype) -> Turn:
         """The angles of the tokens of one window, or of a whole map, and its prefix tokens.
@@ -108,55 +122,14 @@ class RotaryTable(nn.Module):
         angles_Np = (places_N21 / self.periods.to(dtype)).flatten(1)
         prefix = angles_Np.new_zeros(layout.grid.num_prefix, angles_Np.shape[1])
         angles = torch.cat((prefix, angles_Np))[None]
-        return Turn(angles.sin(), angles.cos(), self.interleaved)
-
-
-class CentredTable(RotaryTable):
-    """DINOv3's: places from -1 to 1 at the middles of tokens, for a map of any size."""
-
-    mode, TEMPERATURE, interleaved = 'dinov3', 100.0, False
-
-    def coordinates(self, place: Tensor, side: int) -> Tensor:
-        return 2 * math.pi * (2 * (place + 0.5) / side - 1)
-
-
-class ReferenceTable(RotaryTable):
-    """EVA-02's: places from 0 to the side of the map of pre-training, for a map of any size.
-
-    Args:
-        head_dims: As in :class:`RotaryTable`.
-        reference: Rows and columns of tokens in pre-training.
-        settings: Further arguments of :class:`RotaryTable`.
-    """
-
-    mode, TEMPERATURE, interleaved = 'eva02', 10_000.0, True
-
-    def __init__(self, head_dims: int, reference: int = 16, **settings):
-        super().__init__(head_dims, **settings)
-        self.reference = check_integer('rotary: reference', reference, least=1)
-
-    def coordinates(self, place: Tensor, side: int) -> Tensor:
-        return place / side * self.reference
-
-
-MODES = {table.mode: table for table in (CentredTable, ReferenceTable)}
+        return Turn(angles.sin(), angles.cos(), interleaved=MODES[self.mode][1])
 
 
 def build_rotary(rotary: str | Mapping | None, head_dims: int) -> RotaryTable | None:
-    """The rotary positions of a host.
-
-    Args:
-        rotary: A mode, a dict with ``mode`` and further arguments of its table, or None.
-        head_dims: Width of a head.
-
-    Raises:
-        ValueError: If the mode is unknown.
-    """
+    """The rotary positions of a host: a mode, a dict with ``mode`` and further arguments, or None for none."""
     if rotary is None:
         return None
-    settings = dict(rotary) if isinstance(rotary, Mapping) else dict(mode=rotary)
-    mode = check_choice('rotary: mode', settings.pop('mode', None), tuple(MODES))
-    return MODES[mode](head_dims, **settings)
+    return RotaryTable(head_dims, **(rotary if isinstance(rotary, Mapping) else dict(mode=rotary)))
 
 
 def _keep_periods(table: RotaryTable, state_dict, prefix, *_) -> None:

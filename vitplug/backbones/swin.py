@@ -8,7 +8,6 @@ state-dict keys and outputs of mmpretrain's class of the same name. It takes mmd
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
-from math import prod
 
 import torch
 from mmcv.cnn.bricks.drop import build_dropout
@@ -19,11 +18,10 @@ from torch import Tensor, nn
 
 from vitplug.attention import Carry, LayerRecord, OffsetBias, Site, WindowLayout
 from vitplug.attention.grids import relative_position_index
-from vitplug.checkpoints.position_tables import INTERPOLATE_MODES, fit_bias_table, fit_position_table
+from vitplug.checkpoints.position_tables import fit_bias_table
 from vitplug.compat import register_load_state_dict_pre_hook
 from vitplug.hosting import Section
-from vitplug.plugs import BLOCK_SOCKETS, Bindable, BlockShape, LayerPlugs, PlugSet
-from vitplug.plugs.checks import check_choice
+from vitplug.plugs import BLOCK_SOCKETS, Bindable, BlockShape, LayerPlugs
 from vitplug.registry import MODELS
 
 from .attention import SelfAttention
@@ -31,9 +29,8 @@ from .base import WITHOUT_PREFIX, PluggedBackbone
 from .ffn import PluggedFFN, layer_norm
 from .patch_embed import build_patch_embed
 from .patch_merging import FastPatchMerging
-from .plug_configs import build_plugs
-from .settings import choose_arch, named_archs, per_item, rising_rates
-from .stock import SWIN, takes
+from .settings import choose_arch, named_archs, per_item
+from .stock import stock_swin, takes
 
 
 class WindowAttention(SelfAttention):
@@ -195,9 +192,8 @@ class SwinBlock(BaseModule):
 class SwinStage(BaseModule):
     """Blocks of one resolution, regular and shifted in turn, and the merging of patches after them.
 
-    It takes the arguments of mmpretrain's block sequence, so that its ``stage_cfgs`` work, and
-    ``reshape(shape, index)``, the plugs' changes of the shape of the stage's block ``index``. Those that are not named
-    here are settings of all blocks.
+    It takes the arguments of mmpretrain's block sequence, so that its ``stage_cfgs`` work, and ``reshapes``, the plugs'
+    changes of the shape of each block. Those that are not named here are settings of all blocks.
     """
 
     block_type: type[BaseModule] = SwinBlock
@@ -213,7 +209,7 @@ class SwinStage(BaseModule):
         block_cfgs: Mapping | Sequence[Mapping] = dict(),
         init_cfg: dict | list[dict] | None = None,
         *,
-        reshape: Callable[[BlockShape, int], BlockShape] = lambda shape, index: shape,
+        reshapes: Sequence[Callable[[BlockShape], BlockShape]],
         **shared,
     ):
         super().__init__(init_cfg)
@@ -221,13 +217,7 @@ class SwinStage(BaseModule):
         merging = partial(self.merging_type, **{**merging, **downsample_cfg}) if downsample else lambda: None
         rates, block_cfgs = per_item(drop_paths, depth, 'drop_paths'), per_item(block_cfgs, depth, 'block_cfgs')
         settings = [
-            {
-                'shift': i % 2 == 1,
-                'drop_path': rates[i],
-                **shared,
-                **block_cfgs[i],
-                'reshape': partial(reshape, index=i),
-            }
+            {'shift': i % 2 == 1, 'drop_path': rates[i], **shared, **block_cfgs[i], 'reshape': reshapes[i]}
             for i in range(depth)
         ]
         self._build(embed_dims, merging, settings)
@@ -246,11 +236,25 @@ class SwinStage(BaseModule):
 
 
 class SwinBackbone(PluggedBackbone):
-    """What both Swin Transformers share: everything but their stages, and where patches are merged."""
+    """What both Swin Transformers share: everything but their stages, and where patches are merged.
+
+    Takes images of any size; maps are padded to whole windows.
+
+    Takes the arguments of :class:`~vitplug.backbones.base.PluggedBackbone`, and these:
+
+    Args:
+        use_abs_pos_embed: Whether there is a table of absolute positions.
+        norm_eval: Whether batch norms stay in evaluation mode.
+        pad_small_map: Whether maps smaller than a window are padded to one (dense tasks) instead of
+            being refused.
+        norm_cfg: The norm of every output; None leaves them out.
+        stage_cfgs: More settings of the stages: one dict for all or a list with one for each.
+    """
 
     #: The class of the stages.
     stage_type: type[SwinStage]
     EMBEDDING = ('patch_embed', 'drop_after_pos', 'absolute_pos_embed')
+    POSITIONS = 'absolute_pos_embed'
     network_sockets = WITHOUT_PREFIX
 
     # --- building, in this order ---
@@ -262,23 +266,16 @@ class SwinBackbone(PluggedBackbone):
         patch_size: int | Sequence[int],
         in_channels: int,
         patch_cfg: Mapping,
-        use_abs_pos_embed: bool,
-        interpolate_mode: str,
-        drop_rate: float,
+        *positions,
     ) -> None:
-        """Notes the architecture; patches, their absolute positions and the dropout after them."""
+        """Notes the architecture; patches, and the arguments of :meth:`add_positions`."""
         self.arch_settings = arch
         self.embed_dims, self.depths, self.num_heads = arch['embed_dims'], arch['depths'], arch['num_heads']
         patch_settings = dict(in_channels=in_channels, embed_dims=self.embed_dims, kernel_size=patch_size)
         patch_settings |= dict(stride=patch_size, norm_cfg=dict(type='LN'))
         self.patch_embed = build_patch_embed(img_size, patch_settings | patch_cfg)
-        self.patch_resolution = self.patch_embed.init_out_size
-        self.interpolate_mode = check_choice('interpolate_mode', interpolate_mode, INTERPOLATE_MODES)
-        self.absolute_pos_embed = None
-        if use_abs_pos_embed:
-            self.absolute_pos_embed = nn.Parameter(torch.zeros(1, prod(self.patch_resolution), self.embed_dims))
+        self.add_positions(*positions)
         register_load_state_dict_pre_hook(self, _fit_old_checkpoint)
-        self.drop_after_pos = nn.Dropout(drop_rate)
 
     def _build_stages(
         self,
@@ -289,23 +286,20 @@ class SwinBackbone(PluggedBackbone):
         norm_cfg: dict | None,
     ) -> None:
         """The stages, of the settings of each and the configured ones that replace them, the norms of the outputs."""
-        plug_set = PlugSet(build_plugs(plugs), sum(self.depths))
-        rates = rising_rates(drop_path_rate, sum(self.depths))
+        plug_set, planned = self.plan_stages(plugs, self.depths, drop_path_rate)
         stage_cfgs = per_item(stage_cfgs, len(self.depths), 'stage_cfgs')
         self.stages, embed_dims = ModuleList(), self.embed_dims
-        for i, (depth, num_heads) in enumerate(zip(self.depths, self.num_heads, strict=True)):
+        for i, (blocks, num_heads) in enumerate(zip(planned, self.num_heads, strict=True)):
             BlockShape.stock(embed_dims, num_heads, hidden_dims=1)  # a clear error, whatever the stage is built of
-            first = sum(self.depths[:i])
-            stage_settings = dict(settings[i], embed_dims=embed_dims, depth=depth, num_heads=num_heads)
-            stage_settings |= dict(drop_paths=rates[first : first + depth])
-            stage_settings |= dict(reshape=lambda shape, index, first=first: plug_set.shape_block(shape, first + index))
+            stage_settings = dict(settings[i], embed_dims=embed_dims, depth=len(blocks), num_heads=num_heads)
+            for name in ('drop_path', 'reshape'):
+                stage_settings[f'{name}s'] = [block[name] for block in blocks]
             self.stages.append(self.stage_type(**{**stage_settings, **deepcopy(stage_cfgs[i])}))
             embed_dims = self.stages[-1].out_channels
         self.num_features = [
             stage.out_channels if self.out_after_downsample else stage.embed_dims for stage in self.stages
         ]
-        for i in self.out_indices:
-            self.add_module(f'norm{i}', layer_norm(norm_cfg, self.num_features[i]))
+        self.add_norms(norm_cfg)
         self.attach(plug_set)
 
     # --- of every host ---
@@ -332,27 +326,16 @@ class SwinBackbone(PluggedBackbone):
                 module.eval()
 
 
-_ARCH_KEYS = ('embed_dims', 'depths', 'num_heads')
-_archs = partial(named_archs, _ARCH_KEYS)
+_archs = partial(named_archs, ('embed_dims', 'depths', 'num_heads'))
 
 
 @MODELS.register_module()
 class SwinTransformer(SwinBackbone):
-    """Swin Transformer with plugs.
-
-    Takes images of any size; maps are padded to whole windows.
-
-    Takes the arguments of :class:`~vitplug.backbones.base.PluggedBackbone`, and these:
+    """Swin Transformer with plugs. Takes the arguments of :class:`SwinBackbone`, and these:
 
     Args:
         window_size: Side of a window in tokens.
         out_after_downsample: Whether an output comes after the stage's patch merging.
-        use_abs_pos_embed: Whether there is a table of absolute positions.
-        norm_eval: Whether batch norms stay in evaluation mode.
-        pad_small_map: Whether maps smaller than a window are padded to one (dense tasks) instead of
-            being refused.
-        norm_cfg: The norm of every output; None leaves them out.
-        stage_cfgs: More settings of the stages: one dict for all or a list with one for each.
     """
 
     arch_zoo = {
@@ -365,7 +348,7 @@ class SwinTransformer(SwinBackbone):
     # The version that mmpretrain writes into its checkpoints.
     _version = 3
 
-    @takes(SWIN)
+    @takes('SwinTransformer', ('mmdet', 'mmseg'), stock_swin)
     def __init__(
         self,
         arch: str | Mapping = 'tiny',
@@ -422,12 +405,7 @@ def _fit_bias_table(attention: WindowAttention, state_dict, prefix, *_) -> None:
 
 
 def _fit_old_checkpoint(backbone: SwinBackbone, state_dict, prefix, local_metadata, *_) -> None:
-    """Resizes the absolute position table; renames and drops keys of older checkpoints."""
-    key = f'{prefix}absolute_pos_embed'
-    if backbone.absolute_pos_embed is not None and key in state_dict:
-        state_dict[key] = fit_position_table(
-            state_dict[key], backbone.patch_resolution, backbone.interpolate_mode, 0, key
-        )
+    """Renames and drops keys of older checkpoints."""
     last_norm = f'{prefix}norm{len(backbone.stages) - 1}.'
     for key in [k for k in state_dict if k.startswith(f'{prefix}norm.')]:
         state_dict[key.replace(f'{prefix}norm.', last_norm)] = state_dict.pop(key)

@@ -227,27 +227,19 @@ class SwinStageV2(SwinStage):
         return self.embed_dims
 
 
-_ARCH_KEYS = ('embed_dims', 'depths', 'num_heads', 'extra_norm_every_n_blocks')
-_archs = partial(named_archs, _ARCH_KEYS)
+_archs = partial(named_archs, ('embed_dims', 'depths', 'num_heads', 'extra_norm_every_n_blocks'))
 
 
 @MODELS.register_module()
 class SwinTransformerV2(SwinBackbone):
     """Swin Transformer V2 with plugs.
 
-    Takes images of any size; maps are padded to whole windows. Plugs act inside the branches, before their norms:
-    ``msa`` after the projection, ``mlp_end`` after the last layer of the MLP. Scores are the scaled cosines.
-
-    Takes the arguments of :class:`~vitplug.backbones.base.PluggedBackbone`, and these:
+    Plugs act inside the branches, before their norms: ``msa`` after the projection, ``mlp_end`` after the last layer of
+    the MLP. Scores are the scaled cosines. Takes the arguments of :class:`~vitplug.backbones.swin.SwinBackbone`, and
+    these:
 
     Args:
         window_size: Side of a window in tokens, of all stages or of each.
-        use_abs_pos_embed: Whether there is a table of absolute positions.
-        norm_eval: Whether batch norms stay in evaluation mode.
-        pad_small_map: Whether maps smaller than a window are padded to one (dense tasks) instead of
-            being refused.
-        norm_cfg: The norm of every output; None leaves them out.
-        stage_cfgs: More settings of the stages: one dict for all or a list with one for each.
         pretrained_window_sizes: Sides of the windows of the pretraining, of all stages or of each, where a checkpoint
             was trained with other windows; 0 where not. Position biases then keep their scale.
     """

@@ -1,6 +1,6 @@
 """Pre-norm blocks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 import torch.nn.functional as F
@@ -16,9 +16,6 @@ from vitplug.plugs.checks import check_choice
 from .attention import SelfAttention
 from .ffn import PluggedFFN, PluggedSwiGLU, layer_norm, layer_scale, start_mlp
 from .rotary import Turn
-
-#: Settings of the MLP that SwiGLU has no place for, at their defaults.
-OF_ORIGIN = dict(num_fcs=2, drop_rate=0.0, act_cfg=dict(type='GELU'))
 
 
 class ScaledAttention(SelfAttention):
@@ -152,15 +149,14 @@ class TransformerLayer(BaseModule):
         attn_drop_path_rate: Drop path of the attention branch, where it is another than the MLP's.
         qk_scale: Factor of the dot products, ``d ** -0.5`` for None, with ``d`` the width of a head.
         key_bias: Whether keys have a bias, see :class:`ScaledAttention`.
-        ffn_norm: Whether a SwiGLU normalises its hidden tokens.
+        ffn_norm: Whether a SwiGLU normalises its hidden tokens. It has no ``num_fcs``, ``drop_rate`` and ``act_cfg``.
         relative: Relative positions, see :class:`ScaledAttention`.
         reshape: Changes of the block's shape by the plugs.
         init_cfg: How the block's weights start. None is mmpretrain's start: Xavier for the MLP, and for attention
             the network's ``init_cfg``.
 
     Raises:
-        ValueError: If the width is no multiple of the heads, ``ffn_type`` is unknown or has no such setting, or no
-            branch is left.
+        ValueError: If the width is no multiple of the heads, ``ffn_type`` is unknown, or no branch is left.
     """
 
     #: The sockets that the block offers.
@@ -214,16 +210,14 @@ class TransformerLayer(BaseModule):
             )
         if with_ffn:
             self.ln2 = layer_norm(norm_cfg, embed_dims)
-            self.ffn = _build_ffn(
+            self.ffn = build_mlp(
                 ffn_type,
                 embed_dims,
                 shape.hidden_dims,
                 layer_scale_init_value,
-                drop_path_rate,
+                dict(type='DropPath', drop_prob=drop_path_rate),
                 norm_cfg if ffn_norm else None,
-                num_fcs=num_fcs,
-                drop_rate=drop_rate,
-                act_cfg=act_cfg,
+                dict(num_fcs=num_fcs, ffn_drop=drop_rate, act_cfg=act_cfg),
             )
             shape = replace(shape, hidden_dims=self.ffn.hidden_dims)
         self.shape = shape
@@ -260,27 +254,19 @@ def _with_branches(shape: BlockShape, with_attn: bool, with_ffn: bool) -> BlockS
     return shape if with_ffn else replace(shape, hidden_dims=0)
 
 
-def _build_ffn(
+def build_mlp(
     ffn_type: str,
     embed_dims: int,
     hidden_dims: int,
     layer_scale_init_value: float,
-    drop_path: float,
+    dropout_layer: dict,
     norm_cfg: dict | None,
-    num_fcs: int,
-    drop_rate: float,
-    act_cfg: dict,
+    settings: Mapping,
 ) -> PluggedFFN | PluggedSwiGLU:
+    """The MLP of a type; ``settings`` are those that SwiGLU does not have."""
     check_choice('ffn_type', ffn_type, ('origin', 'swiglu_fused', 'swiglu'))
-    of_origin = dict(num_fcs=num_fcs, drop_rate=drop_rate, act_cfg=act_cfg)
-    for name, value in of_origin.items() if ffn_type != 'origin' else ():
-        if value != OF_ORIGIN[name]:
-            raise ValueError(f'{name}={value!r}: ffn_type={ffn_type!r} has no such setting: leave it away')
-    if norm_cfg is not None and ffn_type != 'swiglu':
-        raise ValueError(f"ffn_norm=True: ffn_type={ffn_type!r} has no norm of its hidden tokens; 'swiglu' has one")
-    if ffn_type != 'origin':
-        width = PluggedSwiGLU.fused_width(hidden_dims) if ffn_type == 'swiglu_fused' else hidden_dims
-        return PluggedSwiGLU(embed_dims, width, layer_scale_init_value, norm_cfg, drop_path)
-    settings = dict(num_fcs=num_fcs, ffn_drop=drop_rate, act_cfg=act_cfg)
-    settings |= dict(dropout_layer=dict(type='DropPath', drop_prob=drop_path))
-    return PluggedFFN(embed_dims, hidden_dims, layer_scale_init_value=layer_scale_init_value, **settings)
+    if ffn_type == 'origin':
+        settings = dict(settings, dropout_layer=dropout_layer, layer_scale_init_value=layer_scale_init_value)
+        return PluggedFFN(embed_dims, hidden_dims, **settings)
+    width = PluggedSwiGLU.fused_width(hidden_dims) if ffn_type == 'swiglu_fused' else hidden_dims
+    return PluggedSwiGLU(embed_dims, width, layer_scale_init_value, norm_cfg, dropout_layer)

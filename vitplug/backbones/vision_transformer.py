@@ -19,14 +19,13 @@ from vitplug.registry import MODELS
 from .columnar import ColumnarBackbone
 from .ffn import layer_norm
 from .patch_embed import build_patch_embed
-from .relative import RelativeTable, check_relative
+from .relative import RelativeTable
 from .rotary import Turn, build_rotary
-from .settings import choose_arch, choose_indices, named_archs
-from .stock import VIT, takes
+from .settings import choose_indices, named_archs
+from .stock import stock_vit, takes
 from .vision_layers import TransformerLayer
 
-_ARCH_KEYS = ('embed_dims', 'num_layers', 'num_heads', 'feedforward_channels')
-_archs = partial(named_archs, _ARCH_KEYS)
+_archs = partial(named_archs, ('embed_dims', 'num_layers', 'num_heads', 'feedforward_channels'))
 
 
 @MODELS.register_module()
@@ -88,7 +87,7 @@ class VisionTransformer(ColumnarBackbone):
     EMBEDDING = (*ColumnarBackbone.EMBEDDING, 'storage_tokens')
     DRAWN = ('pos_embed', 'storage_tokens')
 
-    @takes(VIT)
+    @takes('VisionTransformer', ('mmseg',), stock_vit, leaves_out=('patch_embed.projection.bias', 'cls_token'))
     def __init__(
         self,
         arch: str | Mapping = 'base',
@@ -124,15 +123,14 @@ class VisionTransformer(ColumnarBackbone):
         frozen: str | None = None,
     ):
         super().__init__(init_cfg, frozen=frozen)
-        self.arch_settings = choose_arch(arch, self.arch_zoo)
-        self.embed_dims = self.arch_settings['embed_dims']
-        self.num_layers = self.arch_settings['num_layers']
+        self.choose_size(arch)
         self.choose_outputs(self.num_layers, out_indices, frozen_stages, out_type, with_cls_token)
         storage_names = tuple(f'storage_token_{index}' for index in range(num_storage_tokens))
         self.num_storage_tokens = num_storage_tokens
         self.prefix_names = (self.PREFIX if with_cls_token else ()) + storage_names
         self.choose_window(window_size)
-        check_relative(use_rel_pos_bias, interpolate_mode, use_abs_pos_embed, window_size, num_storage_tokens)
+        if use_rel_pos_bias and window_size is not None:
+            raise ValueError(f'window_size={window_size}: the table of use_rel_pos_bias=True is of a whole image')
         self.global_blocks = frozenset(choose_indices(global_blocks, self.num_layers, 'global_blocks'))
         self.final_norm = final_norm
 
@@ -141,7 +139,9 @@ class VisionTransformer(ColumnarBackbone):
         patch_settings |= dict(stride=patch_size, bias=not pre_norm)
         self.patch_embed = build_patch_embed(img_size, patch_settings | patch_cfg, stem)
         register_load_state_dict_pre_hook(self, _fit_mmseg)
-        self.add_positions(use_abs_pos_embed, interpolate_mode, drop_rate, (*INTERPOLATE_MODES, 'geometric'))
+        # No table of absolute positions is resized so.
+        modes = ('geometric',) if use_rel_pos_bias and not use_abs_pos_embed else ()
+        self.add_positions(use_abs_pos_embed, interpolate_mode, drop_rate, (*INTERPOLATE_MODES, *modes))
         self.storage_tokens = None
         if num_storage_tokens:
             self.storage_tokens = nn.Parameter(torch.zeros(1, num_storage_tokens, self.embed_dims))

@@ -135,23 +135,14 @@ def fit_bias_table(table: Tensor, wanted: Tensor, name: str) -> Tensor:
     return image[0].flatten(1).T.to(table.dtype)
 
 
-def fit_stored_positions(backbone: nn.Module, state_dict, prefix, *_, other_prefixes: Iterable[int] = PREFIXES) -> None:
-    """A hook of loading: makes a checkpoint's ``pos_embed`` fit the backbone's tokens and grid.
+def fit_stored_positions(backbone: nn.Module, state_dict, prefix, *_) -> None:
+    """A hook of loading: makes a checkpoint's table of positions, ``POSITIONS``, fit the backbone's tokens and grid.
 
-    Args:
-        backbone: Has ``pos_embed``, ``patch_resolution``, ``interpolate_mode`` and ``num_placed_tokens``.
-        state_dict: The checkpoint; changed.
-        prefix: Prefix of the backbone's keys.
-        other_prefixes: Numbers of prefix tokens that the checkpoint may have instead: DeiT III has no position for
-            its class token, the distilled DeiT one for each of its two tokens.
+    It may have another number of prefix tokens: DeiT III has no position for its class token, the distilled DeiT one
+    for each of its two tokens.
     """
-    key = f'{prefix}pos_embed'
+    key, mode = prefix + backbone.POSITIONS, backbone.interpolate_mode
     if key in state_dict and backbone.pos_embed is not None:
         state_dict[key] = fit_position_table(
-            state_dict[key],
-            backbone.patch_resolution,
-            backbone.interpolate_mode,
-            backbone.num_placed_tokens,
-            key,
-            other_prefixes,
+            state_dict[key], backbone.patch_resolution, mode, backbone.num_placed_tokens, key, PREFIXES
         )

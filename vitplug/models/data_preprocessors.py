@@ -22,7 +22,9 @@ def build_det_data_preprocessor(**settings) -> BaseDataPreprocessor:
     """
     from mmdet.models import DetDataPreprocessor
 
-    return _with_sizes(DetDataPreprocessor(**settings))
+    preprocessor = DetDataPreprocessor(**settings)
+    preprocessor.register_forward_hook(_attach_sizes)
+    return preprocessor
 
 
 @MODELS.register_module('SegDataPreProcessor')
@@ -34,10 +36,7 @@ def build_seg_data_preprocessor(**settings) -> BaseDataPreprocessor:
     """
     from mmseg.models import SegDataPreProcessor
 
-    return _with_sizes(SegDataPreProcessor(**settings))
-
-
-def _with_sizes(preprocessor: BaseDataPreprocessor) -> BaseDataPreprocessor:
+    preprocessor = SegDataPreProcessor(**settings)
     preprocessor.register_forward_hook(_attach_sizes)
     return preprocessor
 

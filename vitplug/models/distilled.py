@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from vitplug.checkpoints import find_weights, read_checkpoint
 from vitplug.checkpoints.files import local_file
+from vitplug.checkpoints.pretrained import load_state
 from vitplug.registry import MODELS
 
 
@@ -63,14 +64,9 @@ class DistilledClassifier(ImageClassifier):
         weights, _ = find_weights(read_checkpoint(local_file(self.teacher_checkpoint)), self.teacher_checkpoint)
         # mmpretrain wraps a timm model as `model`.
         prefixes = {name.partition('.')[0] for name in teacher.state_dict()}
-        inner = teacher.model if prefixes == {'model'} and not _begins(weights, 'model.') else teacher
-        try:
-            inner.load_state_dict(weights)
-        except RuntimeError as error:
-            raise ValueError(
-                f'teacher_checkpoint={self.teacher_checkpoint}: not the weights of {self.teacher_cfg}: '
-                f'{str(error).splitlines()[1].strip()}'
-            ) from error
+        has_prefix = all(key.startswith('model.') for key in weights)
+        inner = teacher.model if prefixes == {'model'} and not has_prefix else teacher
+        load_state(inner, weights, self.teacher_checkpoint)
         return teacher
 
     def loss(self, inputs: Tensor, data_samples: Sequence[DataSample]) -> dict[str, Tensor]:
@@ -79,7 +75,3 @@ class DistilledClassifier(ImageClassifier):
         own = self.head._get_loss(self.head.layers.head(cls_token), data_samples)
         distilled = F.cross_entropy(self.head.layers.head_dist(dist_token), self.teach(inputs))
         return dict(loss_cls=own['loss'] / 2, loss_distillation=distilled / 2)
-
-
-def _begins(weights: Mapping[str, Tensor], prefix: str) -> bool:
-    return all(key.startswith(prefix) for key in weights)

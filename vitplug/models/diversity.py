@@ -46,9 +46,9 @@ class DiverseClassifier(ImageClassifier):
         super().__init__(**settings)
         self.diversity_weight, self.diversity_layers = _read_diversity(diversity)
         if self.diversity_layers and max(self.diversity_layers) >= len(self.backbone.plugged_blocks()):
-            count = len(self.backbone.plugged_blocks())
             raise ValueError(
-                f'diversity.layers={list(self.diversity_layers)}: the backbone has blocks 0 to {count - 1}'
+                f'diversity.layers={list(self.diversity_layers)}: the backbone has blocks 0 to '
+                f'{len(self.backbone.plugged_blocks()) - 1}'
             )
 
     def run_backbone(
@@ -78,8 +78,6 @@ class DiverseClassifier(ImageClassifier):
 def _read_diversity(diversity: Mapping | None) -> tuple[float, tuple[int, ...]]:
     if diversity is None:
         return 0.0, ()
-    if set(diversity) != {'weight', 'layers'}:
-        raise ValueError(f'diversity={diversity!r}: expected dict(weight=..., layers=[...]) or None')
     layers = list(diversity['layers'])
     if len(layers) < 2 or layers != sorted(set(layers)) or layers[0] < 0:
         raise ValueError(f'diversity.layers={layers!r}: expected two or more block indices in ascending order')

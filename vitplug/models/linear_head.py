@@ -17,9 +17,6 @@ class LinearSegHead(BaseDecodeHead):
         in_index: Which of the backbone's outputs they are, in the same order.
         norm_cfg: The norm; None for none.
         settings: Further arguments of mmseg's ``BaseDecodeHead``, ``num_classes`` among them.
-
-    Raises:
-        ValueError: If there is not one number of channels for each output.
     """
 
     def __init__(
@@ -29,12 +26,6 @@ class LinearSegHead(BaseDecodeHead):
         norm_cfg: dict | None = dict(type='BN'),
         **settings,
     ):
-        if not isinstance(in_channels, Sequence) or not isinstance(in_index, Sequence):
-            raise ValueError(
-                f'in_channels={in_channels!r}, in_index={in_index!r}: expected lists, one entry for each map'
-            )
-        if len(in_channels) != len(in_index):
-            raise ValueError(f'in_channels={in_channels!r} and in_index={in_index!r} differ in length')
         channels = sum(in_channels)
         super().__init__(
             in_channels=list(in_channels),

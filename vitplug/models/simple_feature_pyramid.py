@@ -9,6 +9,8 @@ from torch import Tensor, nn
 
 from vitplug.registry import MODELS
 
+SCALES = (4, 2, 1, 0.5)
+
 
 @MODELS.register_module()
 class LayerNorm2d(nn.LayerNorm):
@@ -55,21 +57,20 @@ class SimpleFeaturePyramid(BaseModule):
         self,
         in_channels: int,
         out_channels: int = 256,
-        scale_factors: Sequence[float] = (4, 2, 1, 0.5),
+        scale_factors: Sequence[float] = SCALES,
         num_outs: int = 5,
         norm_cfg: Mapping = dict(type='vitplug.LayerNorm2d', eps=1e-6),
         init_cfg: Mapping | None = None,
     ):
         super().__init__(init_cfg)
-        unknown = [scale for scale in scale_factors if scale not in RESCALES]
-        if unknown or not scale_factors:
-            raise ValueError(f'scale_factors={list(scale_factors)}: expected some of {list(RESCALES)}')
+        if not scale_factors or not {*scale_factors} <= {*SCALES}:
+            raise ValueError(f'scale_factors={list(scale_factors)}: expected some of {list(SCALES)}')
         if num_outs < len(scale_factors):
             raise ValueError(f'num_outs={num_outs}: expected at least {len(scale_factors)}, one per scale factor')
         self.num_outs = num_outs
         self.levels = nn.ModuleList()
         for scale in scale_factors:
-            rescale, channels = RESCALES[scale](in_channels, norm_cfg)
+            rescale, channels = _rescale(scale, in_channels, norm_cfg)
             conv = dict(out_channels=out_channels, norm_cfg=norm_cfg, act_cfg=None)
             lateral = ConvModule(channels, kernel_size=1, **conv)
             smooth = ConvModule(out_channels, kernel_size=3, padding=1, **conv)
@@ -90,28 +91,16 @@ class SimpleFeaturePyramid(BaseModule):
         return tuple(outs)
 
 
-# Each function takes the channels of the map and the norm's config, and returns the layers and their output channels.
-
-
-def _enlarge_4(channels: int, norm_cfg: Mapping) -> tuple[list[nn.Module], int]:
-    norm = build_norm_layer(norm_cfg, channels // 2)[1]
-    return [_double(channels, channels // 2), norm, nn.GELU(), _double(channels // 2, channels // 4)], channels // 4
-
-
-def _enlarge_2(channels: int, norm_cfg: Mapping) -> tuple[list[nn.Module], int]:
-    return [_double(channels, channels // 2)], channels // 2
-
-
-def _keep(channels: int, norm_cfg: Mapping) -> tuple[list[nn.Module], int]:
-    return [], channels
-
-
-def _halve(channels: int, norm_cfg: Mapping) -> tuple[list[nn.Module], int]:
-    return [nn.MaxPool2d(2, stride=2)], channels
+def _rescale(scale: float, channels: int, norm_cfg: Mapping) -> tuple[list[nn.Module], int]:
+    """The layers that rescale a map of some channels, and their output channels."""
+    half, quarter = channels // 2, channels // 4
+    if scale == 4:
+        norm = build_norm_layer(norm_cfg, half)[1]
+        return [_double(channels, half), norm, nn.GELU(), _double(half, quarter)], quarter
+    if scale == 2:
+        return [_double(channels, half)], half
+    return ([nn.MaxPool2d(2, stride=2)] if scale == 0.5 else []), channels
 
 
 def _double(in_channels: int, out_channels: int) -> nn.Module:
     return nn.ConvTranspose2d(in_channels, out_channels, kernel_size=2, stride=2)
-
-
-RESCALES = {4: _enlarge_4, 2: _enlarge_2, 1: _keep, 0.5: _halve}
