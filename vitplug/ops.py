@@ -73,18 +73,7 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, offset: int) -> Ten
 
 
 def roi_align_forward(
-    input: Tensor,
-    rois: Tensor,
-    output: Tensor,
-    argmax_y: Tensor,
-    argmax_x: Tensor,
-    *,
-    aligned_height: int,
-    aligned_width: int,
-    spatial_scale: float,
-    sampling_ratio: int,
-    pool_mode: int,
-    aligned: bool,
+    input: Tensor, rois: Tensor, output: Tensor, argmax_y: Tensor, argmax_x: Tensor, *, pool_mode: int, **bins: Any
 ) -> None:
     """RoIAlign (Mask R-CNN, He et al., 2017) by torchvision.
 
@@ -94,12 +83,10 @@ def roi_align_forward(
         output: ``(R, C, aligned_height, aligned_width)``; gets the averages.
         argmax_y: Of maxima; unused.
         argmax_x: Of maxima; unused.
-        aligned_height: Rows of a pooled region.
-        aligned_width: Columns of a pooled region.
-        spatial_scale: Pixels of a map per unit of the regions.
-        sampling_ratio: Samples along each side of a bin; 0 for as many as the bin has pixels.
         pool_mode: 1 for averages, 0 for maxima, which need compiled ops.
-        aligned: Shift the samples by half a pixel, as the maps' pixel centres lie.
+        bins: ``aligned_height`` and ``aligned_width``, rows and columns of a pooled region; ``spatial_scale``, pixels
+            of a map per unit of the regions; ``sampling_ratio``, samples along each side of a bin, 0 for as many as it
+            has pixels; ``aligned``, whether samples are shifted by half a pixel, as the maps' pixel centres lie.
 
     Raises:
         NotImplementedError: For maxima.
@@ -107,9 +94,8 @@ def roi_align_forward(
     _say_once()
     if pool_mode != AVERAGE:
         _refuse("RoIAlign with pool_mode='max'")
-    size = (spatial_scale, aligned_height, aligned_width, sampling_ratio, aligned)
     maps = _precise(input)
-    output.copy_(torch.ops.torchvision.roi_align(maps, rois.to(maps), *size))
+    output.copy_(torch.ops.torchvision.roi_align(maps, rois.to(maps), *_pooling(**bins)))
 
 
 def roi_align_backward(
@@ -119,17 +105,20 @@ def roi_align_backward(
     argmax_x: Tensor,
     grad_input: Tensor,
     *,
-    aligned_height: int,
-    aligned_width: int,
-    spatial_scale: float,
-    sampling_ratio: int,
     pool_mode: int,
-    aligned: bool,
+    **bins: Any,
 ) -> None:
     """The gradient of :func:`roi_align_forward` for its maps, written to `grad_input`."""
-    size = (spatial_scale, aligned_height, aligned_width, *grad_input.shape, sampling_ratio, aligned)
-    grads = _precise(grad_output)
-    grad_input.copy_(torch.ops.torchvision._roi_align_backward(grads, rois.to(grads), *size))
+    grads, size = _precise(grad_output), _pooling(**bins)
+    maps = torch.ops.torchvision._roi_align_backward(grads, rois.to(grads), *size[:3], *grad_input.shape, *size[3:])
+    grad_input.copy_(maps)
+
+
+def _pooling(
+    aligned_height: int, aligned_width: int, spatial_scale: float, sampling_ratio: int, aligned: bool
+) -> tuple[float, int, int, int, bool]:
+    """torchvision's order."""
+    return spatial_scale, aligned_height, aligned_width, sampling_ratio, aligned
 
 
 def _precise(tensor: Tensor) -> Tensor:
