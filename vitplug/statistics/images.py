@@ -89,14 +89,15 @@ def jackknife(whole: Arrays, left_out: Sequence[Arrays], images: int) -> dict[st
     return estimates
 
 
-def combined(estimates: Sequence[Estimate], weights: Sequence[float]) -> Estimate | None:
-    """The weighted sum of numbers of the same images in the same order, such as a difference, with its interval.
+def combined(estimates: Sequence[Estimate], weights: Sequence[float] | None = None) -> Estimate | None:
+    """The mean, or a weighted sum, of numbers of the same images in the same order, with its interval.
 
     Sums are taken image by image: what an image adds to all cancels in a difference. None if the numbers of blocks,
     heads or images differ, so that nothing corresponds.
     """
     if len({(one.over, one.mean.shape, np.shape(one.samples)) for one in estimates}) > 1:
         return None
+    weights = weights or [1 / len(estimates)] * len(estimates)
     first, whole = estimates[0], _sum([one.mean for one in estimates], weights)
     if first.samples is None:
         return exact({'': whole})['']

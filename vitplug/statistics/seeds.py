@@ -76,8 +76,8 @@ class Comparison:
         return self.verdict in (Verdict.BETTER, Verdict.WORSE)
 
 
-def holm(p: np.ndarray | Sequence[float]) -> np.ndarray:
-    """Adjusted p values of Holm's step-down procedure over the last axis, at most 1.
+def holm(p: Sequence[float]) -> np.ndarray:
+    """Adjusted p values of Holm's step-down procedure, at most 1.
 
     The k-th smallest of m p values is multiplied by m - k + 1, and is at least the adjusted value before it. Rejecting
     where the result is at most 0.05 keeps the family-wise error rate at 5 %.
@@ -85,11 +85,8 @@ def holm(p: np.ndarray | Sequence[float]) -> np.ndarray:
     Source: S. Holm, A Simple Sequentially Rejective Multiple Test Procedure, Scand. J. Statist. 6, 1979.
     """
     p = np.asarray(p, float)
-    order = np.argsort(p, axis=-1)
-    factors = np.arange(p.shape[-1], 0, -1)
-    steps = np.minimum(1.0, np.take_along_axis(p, order, -1) * factors)
-    adjusted = np.empty_like(p)
-    np.put_along_axis(adjusted, order, np.maximum.accumulate(steps, axis=-1), -1)
+    order, adjusted = np.argsort(p), np.empty_like(p)
+    adjusted[order] = np.maximum.accumulate(np.minimum(1.0, p[order] * np.arange(len(p), 0, -1)))
     return adjusted
 
 
@@ -99,14 +96,13 @@ def mean_and_sd(values: Sequence[float]) -> tuple[float | None, float | None]:
     return mean, float(np.std(values, ddof=1)) if len(values) > 1 else None
 
 
-def p_equal(differences: np.ndarray, margin: float) -> np.ndarray:
-    """p value of equality: the larger one of the t tests of ``mean > -margin`` and ``mean < margin``, on the last axis.
+def p_equal(differences: np.ndarray, margin: float) -> float:
+    """p value of equality: the larger one of the t tests of ``mean > -margin`` and ``mean < margin``.
 
     At 5 % this is the question whether the 90 % interval lies within the margin, which is above 0.
     """
-    low = stats.ttest_1samp(differences, -margin, axis=-1, alternative='greater').pvalue
-    high = stats.ttest_1samp(differences, margin, axis=-1, alternative='less').pvalue
-    return np.maximum(low, high)
+    low = stats.ttest_1samp(differences, -margin, alternative='greater').pvalue
+    return max(low, stats.ttest_1samp(differences, margin, alternative='less').pvalue)
 
 
 def seeds_needed(difference: float, sd: float) -> int | None:
@@ -159,10 +155,8 @@ def compare(
     others = {label: by_seed for label, by_seed in values.items() if label != baseline}
     found = {label: _paired(by_seed, values[baseline], margin) for label, by_seed in others.items()}
     # What cannot be tested yet counts as 1 in the family.
-    p_holm, p_equal_holm = (
-        holm([1.0 if p is None else p for p in some])
-        for some in ([one.p for one in found.values()], [one.p_equal for one in found.values()])
-    )
+    p_holm = holm([1.0 if one.p is None else one.p for one in found.values()])
+    p_equal_holm = holm([1.0 if one.p_equal is None else one.p_equal for one in found.values()])
     return {
         label: _judged(one, float(p), float(p_equal), greater_is_better)
         for (label, one), p, p_equal in zip(found.items(), p_holm, p_equal_holm, strict=True)
@@ -189,7 +183,7 @@ def _paired(by_seed: Mapping[int, float], reference: Mapping[int, float], margin
         high=float(ends.high),
         p=float(test.pvalue),
         sd=float(np.std(differences, ddof=1)),
-        p_equal=None if margin is None else float(p_equal(differences, margin)),
+        p_equal=None if margin is None else p_equal(differences, margin),
     )
 
 

@@ -55,11 +55,6 @@ def over(axis: str, estimates: Sequence[Estimate]) -> Estimate:
     return student(np.stack([one.mean for one in estimates]), axis)
 
 
-def of_repeats(estimates: Sequence[Estimate]) -> Estimate:
-    """The mean of numbers on the same images, such as repeats of noise, with its interval over images."""
-    return combined(estimates, [1 / len(estimates)] * len(estimates))
-
-
 def of_seeds(numbers: Numbers) -> Mapping[str, Estimate]:
     """Estimates of a model: over seeds where there are several, else over images."""
     if len(numbers) == 1:
@@ -86,7 +81,7 @@ def rows_of(study: Study, measure: Measure) -> Iterator[Row]:
     for run, condition, units in study.found(measure):
         by_seed = drawn.setdefault((run.label, condition.name), {})
         by_seed.setdefault(run.seed, []).append(measure.estimate(run, units))
-    numbers = {key: _reduced(by_seed, of_repeats) for key, by_seed in drawn.items()}
+    numbers = {key: _reduced(by_seed, combined) for key, by_seed in drawn.items()}
     first, own = study.runs[0].label, {condition.name for condition in study.conditions if condition.own_images}
     for (label, name), values in numbers.items():
         of_first, clean, first_clean = (

@@ -242,15 +242,13 @@ def _content(info: Mapping) -> Iterator[bytes | str]:
 
 
 def _recorded(model: nn.Module) -> PluggedModel | NamedLayers:
-    backbone = getattr(model, 'backbone', None)
-    if isinstance(backbone, PluggedModel):
-        return backbone
-    if backbone is None and isinstance(getattr(model, 'model', None), nn.Module):  # timm's in mmpretrain
-        try:
-            return host_of(plug_in(model.model, []))
-        except (ValueError, TypeError):  # no transformer
-            return NamedLayers(model.model)
-    return NamedLayers(model if backbone is None else backbone)
+    network = next(filter(None, (getattr(model, name, None) for name in ('backbone', 'model'))), model)
+    if isinstance(network, PluggedModel):
+        return network
+    try:
+        return host_of(plug_in(network, []))
+    except (ValueError, TypeError):  # no transformer of a known library
+        return NamedLayers(network)
 
 
 # --- reading ---
