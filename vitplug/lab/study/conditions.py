@@ -7,7 +7,7 @@ several.
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache, partial
 from importlib.resources import files
@@ -143,7 +143,9 @@ def blur(sigma: str) -> Condition:
 
 def corruption(name: str, severity: str, seed: str = '0') -> Condition:
     """A corruption of ``imagecorruptions``: ``corruption:fog:3``. Computed in memory: not ImageNet-C's files."""
-    if name not in (names := pixels.corruption_names()):
+    from imagecorruptions import get_corruption_names
+
+    if name not in (names := get_corruption_names('all')):
         raise ValueError(f'{name}: expected one of {", ".join(names)}')
     values = dict(name=name, severity=int(_number(severity, most=5)), seed=int(seed))
 
@@ -318,23 +320,17 @@ def imagenet_a(*folder: str) -> list[Condition]:
     """ImageNet-A, and the clean images of its 200 classes: ``imagenet-a:DIR``. CB, Table 8."""
     classes = [int(index) for index in _timm_file('imagenet_a_indices.txt').split()]
     source = _class_folders(folder, _timm_file('imagenet_a_synsets.txt').split())
-
-    def same(run: Run) -> Run:
-        return _imagenet(run).changed(among=classes)
-
-    def other(run: Run) -> Run:
-        return same(run).changed(source=source, right=lambda sample: [classes[int(sample.gt_label)]])
-
-    name = 'clean, the 200 classes of ImageNet-A'
-    return [Condition(name, same, own_images=True), Condition('ImageNet-A', other, own_images=True)]
+    other = dict(source=source, right=lambda sample: [classes[int(sample.gt_label)]])
+    clean = _of_imagenet('clean, the 200 classes of ImageNet-A', among=classes)
+    return [clean, _of_imagenet('ImageNet-A', among=classes, **other)]
 
 
 def imagenet_v2(*folder: str) -> Condition:
     """A set of ImageNet-V2: ``imagenet-v2:DIR``. CB, Table 6."""
     order = sorted(map(str, range(IMAGENET_CLASSES)))  # folders are classes by number, sorted as text
-    changed = dict(source=_class_folders(folder, order), right=lambda sample: [int(order[int(sample.gt_label)])])
-    name = f'ImageNet-V2, {Path(changed["source"]["data_root"]).name}'
-    return Condition(name, lambda run: _imagenet(run).changed(**changed), own_images=True)
+    source = _class_folders(folder, order)
+    name = f'ImageNet-V2, {Path(source["data_root"]).name}'
+    return _of_imagenet(name, source=source, right=lambda sample: [int(order[int(sample.gt_label)])])
 
 
 def real() -> Condition:
@@ -344,22 +340,28 @@ def real() -> Condition:
     """
     labels = json.loads(_timm_file('imagenet_real_labels.json'))
     sets = {f'ILSVRC2012_val_{number:08d}.JPEG': label for number, label in enumerate(labels, 1)}
+    condition = _of_imagenet('ImageNet-ReaL', right=lambda sample: sets[Path(sample.img_path).name])
 
     def change(run: Run) -> Run:
-        infos = map(_imagenet(run).dataset.get_data_info, run.images)
-        unknown = [name for info in infos if (name := Path(info.get('img_path', 'none')).name) not in sets]
-        if unknown:
-            raise ValueError(f'real: labels the validation images of ImageNet, and the data have {unknown[0]}')
-        return run.changed(right=lambda sample: sets[Path(sample.img_path).name])
+        changed = condition.change(run)
+        for info in map(run.dataset.get_data_info, run.images):
+            if (name := Path(info.get('img_path', 'none')).name) not in sets:
+                raise ValueError(f'real: labels the validation images of ImageNet, and the data have {name}')
+        return changed
 
-    return Condition('ImageNet-ReaL', change, own_images=True)
+    return replace(condition, change=change)
 
 
-def _imagenet(run: Run) -> Run:
-    classes = len(run.dataset.metainfo.get('classes') or ())
-    if run.library != 'mmpretrain' or classes != IMAGENET_CLASSES:
-        raise ValueError(f"it needs a model of ImageNet's 1000 classes, and {run.label} has {classes}")
-    return run
+def _of_imagenet(name: str, **parts: Any) -> Condition:
+    """Other images or labels for models of ImageNet's 1000 classes."""
+
+    def change(run: Run) -> Run:
+        classes = len(run.dataset.metainfo.get('classes') or ())
+        if run.library != 'mmpretrain' or classes != IMAGENET_CLASSES:
+            raise ValueError(f"it needs a model of ImageNet's 1000 classes, and {run.label} has {classes}")
+        return run.changed(**parts)
+
+    return Condition(name, change, own_images=True)
 
 
 def _timm_file(name: str) -> str:

@@ -124,19 +124,6 @@ def blur(pixels: np.ndarray, results: dict, sigma: float) -> np.ndarray:
 # --- corruptions ---
 
 
-def corruption_names() -> list[str]:
-    """Names of the corruptions of Hendrycks and Dietterich.
-
-    Raises:
-        ImportError: If ``imagecorruptions`` is missing.
-    """
-    try:
-        from imagecorruptions import get_corruption_names
-    except ImportError as error:
-        raise ImportError(f'corruptions need imagecorruptions ({error}): pip install imagecorruptions-imaug') from error
-    return get_corruption_names('all')
-
-
 def corrupt(pixels: np.ndarray, results: dict, name: str, severity: int, seed: int = 0) -> np.ndarray:
     """A corruption computed by ``imagecorruptions``; severity 0 leaves the image as it is.
 
