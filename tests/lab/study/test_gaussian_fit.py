@@ -99,9 +99,8 @@ def test_maps_without_a_gaussian():
     for seed in range(20):  # maps without a pattern
         fit = fit_gaussian(np.random.default_rng(seed).normal(size=(4, 4)))
         assert fit.converged == (fit.r_squared > 0)
-    for wrong in (np.ones((1, 9)), np.ones((2, 2)), np.ones(9), np.full((4, 4), np.nan)):
-        with pytest.raises(ValueError, match='at least 5 finite values'):
-            fit_gaussian(wrong)
+    for none in (np.arange(9.0).reshape(1, 9), np.eye(2), np.full((4, 4), np.nan)):
+        assert not fit_gaussian(none).converged
 
 
 def recorded(model, size=(32, 40)):

@@ -105,7 +105,7 @@ def test_map_is_that_of_hooks(host, at):
                 model, x, lambda m, x, sign=sign: sign * m(x)[:, 3].sum(), layer, at, grids[layer], num_prefix
             )
             assert_close(one.heat, expected)
-            assert one.targets == ('one', 'other') and one.on_image().shape == (2, *SIZE)
+            assert one.targets == ('one', 'other')
             assert_close(one.scores, sign * model(x)[:, 3].detach())
             highest[layer] = max(highest[layer], expected.max().item())
     assert min(highest.values()) > 0
@@ -151,12 +151,12 @@ def test_map_over_the_image_is_bilinear():
     model = classifier(vit())
     found = grad_cam(model, images(*SIZE))
     expected = F.interpolate(found.heat[:, None], SIZE, mode='bilinear', align_corners=False)[:, 0]
-    assert_close(found.on_image(), expected)
+    assert_close(found.pixels.interpolate(found.heat, SIZE), expected)
     # Patches at the bottom and at the right are padded: what lies beyond the image is cut off.
     found = grad_cam(model, images(37, 51))
     assert found.heat.shape[1:] == (5, 7)
     expected = F.interpolate(found.heat[:, None], SIZE, mode='bilinear', align_corners=False)[:, 0, :37, :51]
-    assert_close(found.on_image(), expected)
+    assert_close(found.pixels.interpolate(found.heat, (37, 51)), expected)
 
 
 # --- segmentation ---

@@ -1,4 +1,4 @@
-"""Measures of attention maps against loops over tokens in the image, and against cases worked out by hand."""
+"""Measures of attention maps, also of refined and broad ones, against loops over tokens and cases by hand."""
 
 import math
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 import torch
-from cases import HOSTS, images, randomize, vit
+from cases import HOSTS, PREFIX_PLUGS, images, randomize, vit, vit_without_class_token
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
@@ -24,7 +24,8 @@ from vitplug.lab.study.measures.attention import (
 )
 from vitplug.lab.study.places import Place, dense_maps, to_image
 
-SIZES = [(32, 40), (37, 51)]
+ODD = (37, 51)
+SIZES = [(32, 40), ODD]
 
 
 # --- the oracle: where tokens are, by loops ---
@@ -262,3 +263,48 @@ def test_models_of_timm_that_pad_or_embed_by_several_convolutions():
     hybrid = vitplug.plug_in(timm.create_model('vit_tiny_r_s16_p8_224', img_size=64, depth=1), [])
     with pytest.raises(ValueError, match='embeds images by more than one convolution'):
         vitplug.measure(hybrid, images(64, 64, dtype=torch.float32))
+
+
+# --- refined maps: negative weights, rows of any sum ---
+
+
+def test_weights_of_either_sign_count_by_their_size():
+    """By hand: one row of three tokens, 1/2, 1/4 and 1/4 in size; the other rows see themselves alone."""
+    place = square(1, 3, patch=8)
+    maps = torch.tensor([[-2.0, 1.0, -1.0], [0, 5, 0], [0, 0, -0.1]], dtype=torch.float64)[None, None, None]
+    assert_close(attention_entropy(maps, place).item(), 1.5 * 0.6931471805599453 / 3)
+    assert_close(non_locality(maps, place).item(), (0.25 * 1 + 0.25 * 2) / 3)
+    assert_close(mean_attention_distance(maps, place).item(), 8 * 0.75 / 3)
+    assert_close(relative_distance(maps, place).item(), 0.75 / 3 / 3)
+
+
+# --- broad attention ---
+
+
+@pytest.mark.parametrize('host', ['vit', 'vit-windows', 'swin', 'mvit-cls', 'lvt'])
+def test_broad_maps_have_a_place(host):
+    model = randomize(HOSTS[host](plugs=[dict(type='BroadAttention')])).double().eval()
+    [(layer, maps)] = record(model, ODD, 'broad_probs')['broad_probs'].items()
+    place = Place.of(model, layer, ODD, 'broad_probs')
+    assert_close(dense_maps(maps, place), maps[:, 0])
+    rows = torch.special.entr(maps[:, 0]).sum(-1)
+    assert_close(attention_entropy(maps, place, 'all'), rows.mean(-1))
+    # The class token takes part on hosts with one grid alone.
+    assert bool(place.prefix_names) == (host == 'vit')
+
+
+# --- prefix tokens ---
+
+
+def test_a_register_is_no_class_token():
+    plugs = PREFIX_PLUGS['registers']
+    for host, has_class_token in ((vit, True), (vit_without_class_token, False)):
+        model = randomize(host(plugs=plugs)).double().eval()
+        maps, place = record(model, ODD, 'probs')['probs'][1], Place.of(model, 1, ODD)
+        if has_class_token:
+            assert_close(attention_entropy(maps, place, 'cls'), torch.special.entr(maps[:, 0, :, 0]).sum(-1))
+        else:
+            assert attention_entropy(maps, place, 'cls').isnan().all()
+        patches = maps[:, 0, :, place.layout.num_prefix :, place.layout.num_prefix :]
+        rows = patches / patches.sum(-1, keepdim=True)
+        assert_close(attention_entropy(maps, place), torch.special.entr(rows).sum(-1).mean(-1))

@@ -239,19 +239,21 @@ class Calibrated:
 
     def _bisected(self, run: Run) -> tuple[float, float]:
         accuracy = cache(partial(_accuracy, run))
-        low, high = 0.0, LOWEST
-        while high <= HIGHEST and accuracy(high) > self.target:
-            low, high = high, 2 * high
+        tried = [0.0, LOWEST]
+        while tried[-1] <= HIGHEST and accuracy(tried[-1]) > self.target:
+            tried.append(2 * tried[-1])
+        low, high = tried[-2:]
         if accuracy(0.0) < self.target or high > HIGHEST:
             raise ValueError(
                 f'fgsm:calibrate:{self.target:g}: {run.label} has {accuracy(0.0):.2f} without an attack and '
                 f'{accuracy(low):.2f} at {255 * low:g}/255: choose an accuracy between them'
             )
-        tried = [low, high]
-        while len(tried) < HALVINGS + 2 and accuracy(tried[-1]) != self.target:
+        for _ in range(HALVINGS):
+            if self.target in map(accuracy, tried):
+                break
             tried.append((low + high) / 2)
             low, high = (tried[-1], high) if accuracy(tried[-1]) > self.target else (low, tried[-1])
-        best = min((0.0, *tried), key=lambda size: (abs(accuracy(size) - self.target), size))
+        best = min(tried, key=lambda size: (abs(accuracy(size) - self.target), size))
         return best, accuracy(best)
 
 

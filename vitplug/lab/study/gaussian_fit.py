@@ -57,16 +57,11 @@ def fit_gaussian(image: Tensor | np.ndarray) -> GaussianFit:
     """Fits a Gaussian to a map ``(h, w)`` by least squares; its volume is not negative and its centre on the map.
 
     The search starts from the paper's values (centre at 0.4 of the sides, sigmas of a fifteenth and a ninth of
-    them), from the moments of the map, and from its peak; the best result counts. There is no fit to a constant, and
-    none that is worse than a constant.
-
-    Raises:
-        ValueError: If it is no map ``(h, w)``, has numbers that are not finite, or fewer than five values.
+    them), from the moments of the map, and from its peak; the best result counts. There is no fit to a constant, to
+    numbers that are not finite, to a single row or fewer values than parameters, and none worse than a constant.
     """
     values = image.detach().cpu().double().numpy() if isinstance(image, torch.Tensor) else np.asarray(image, float)
-    if values.ndim != 2 or values.size < PARAMETERS or min(values.shape) < 2 or not np.isfinite(values).all():
-        raise ValueError(f'map of shape {values.shape}: expected (h, w), at least 5 finite values and two rows')
-    if values.var() == 0:
+    if values.size < PARAMETERS or min(values.shape) < 2 or not np.isfinite(values).all() or values.var() == 0:
         return GaussianFit()
     scale = np.abs(values).max()
     values, last = values / scale, np.subtract(values.shape[::-1], 1)

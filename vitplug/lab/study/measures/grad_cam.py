@@ -41,19 +41,13 @@ class GradCam:
         heat: ``(B, h, w)`` on the block's grid, from 0 on, not normalised.
         targets: The score of each image in words, such as ``'logit of class 3'``.
         scores: Its value ``(B,)``.
-        pixels: Where the tokens lie in the image.
-        image_size: Height and width of the model's input.
+        pixels: Where the tokens lie in the image; ``pixels.interpolate(heat, size)`` is the map over the image.
     """
 
     heat: Tensor
     targets: tuple[str, ...]
     scores: Tensor
     pixels: PixelGrid
-    image_size: tuple[int, int]
-
-    def on_image(self) -> Tensor:
-        """The map over the image, ``(B, height, width)``, bilinear between the middles of the tokens."""
-        return self.pixels.interpolate(self.heat, self.image_size)
 
 
 def grad_cams(
@@ -110,8 +104,13 @@ def grad_cams(
             wide = at_least_float32(tokens_BND.dtype)
             tokens, grad = (t.detach()[:, layout.num_prefix :].to(wide) for t in (tokens_BND, grad_BND))
             heat_Bhw = torch.einsum('bnd,bd->bn', tokens, grad.mean(1)).relu().unflatten(1, pixels.hw)
-            maps[layer] = GradCam(heat_Bhw, scores.names, scores.values.detach(), pixels, size)
+            maps[layer] = GradCam(heat_Bhw, scores.names, scores.values.detach(), pixels)
     return maps
+
+
+def over_image(cam: GradCam, seen: Seen) -> np.ndarray:
+    """The map ``(H, W)`` over the pixels of an image."""
+    return cam.pixels.interpolate(cam.heat, seen.size)[0].float().cpu().numpy()
 
 
 def no_target(run: Run) -> str:
@@ -130,9 +129,9 @@ def grad_cam(seen: Seen) -> Arrays:
         maps = grad_cams(seen.run.model, seen.inputs)
     except ValueError as error:  # no box in the image, say: the picture says so
         return dict(picture=seen.picture, target=np.array(str(error)))
-    last = sorted(maps)[-BLOCKS:]
-    heats = {f'block {layer}': maps[layer].on_image()[0].float().cpu().numpy() for layer in last}
-    return dict(picture=seen.picture, target=np.array(maps[last[0]].targets[0] if last else ''), **heats)
+    heats = {f'block {layer}': over_image(maps[layer], seen) for layer in sorted(maps)[-BLOCKS:]}
+    target = next((one.targets[0] for one in maps.values()), '')
+    return dict(picture=seen.picture, target=np.array(target), **heats)
 
 
 GRAD_CAM = (grad_cam,)

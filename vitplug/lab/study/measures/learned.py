@@ -11,7 +11,7 @@ from vitplug.attention import Site
 from vitplug.hosting import PluggedModel
 from vitplug.statistics.images import Arrays
 
-from ..gaussian_fit import PARAMETERS, fit_gaussian
+from ..gaussian_fit import fit_gaussian
 from ..measure import SHOWN, Run, Seen, by_block, measure, nothing, of_model
 from ..places import Place
 from .fields import FITTED, centre_token
@@ -126,8 +126,7 @@ def _of_centre(run: Run, kind: str, tensor: Tensor, place: Place) -> np.ndarray 
 def position_bias(seen: Seen) -> Arrays:
     """Gaussian fitted to the position bias of the central query, host and plugs together, mean over heads, minimum
     subtracted: its standard deviations, and the share of the variance that it explains."""
-    biases = {layer: bias for layer, bias in seen.found.get('bias', {}).items() if bias is not None}
-    maps = {i: bias for i, bias in biases.items() if prod(bias.shape) >= PARAMETERS and min(bias.shape) >= 2}
+    maps = {layer: bias for layer, bias in seen.found.get('bias', {}).items() if bias is not None}
     fits = {layer: fit_gaussian(bias) for layer, bias in maps.items()}
     values = {
         value: by_block({layer: getattr(fit, name) for layer, fit in fits.items()}, seen.run.blocks)

@@ -15,7 +15,7 @@ from vitplug.tasks.targets import ClassLogit, PixelClass
 
 from ..measure import Run, Seen, measure
 from .attention import mean_map, rollout_heat
-from .grad_cam import grad_cams, no_target
+from .grad_cam import grad_cams, no_target, over_image
 from .neighbours import label_map
 from .scores import void_label
 
@@ -86,7 +86,7 @@ def map_scores(seen: Seen) -> Arrays:
     heats = {'random': np.random.default_rng(0).random(seen.size)}
     with contextlib.suppress(ValueError):  # a network without attention, or one that reads no patch
         cams = grad_cams(run.model, seen.inputs, target)
-        heats['Grad-CAM'] = cams[max(cams)].on_image()[0].float().cpu().numpy()
+        heats['Grad-CAM'] = over_image(cams[max(cams)], seen)
     with contextlib.suppress(ValueError):  # blocks without maps, or on several grids
         heats['rollout'] = rollout_heat(seen).float().cpu().numpy()
 
