@@ -140,9 +140,16 @@ def of_cka(name: str, end: str, figure: str, values: Callable[[np.ndarray], Arra
         whole, *left_out = (values(matrix(of_images(units, some))) for some in (images, *without_groups(images)))
         return jackknife(whole, left_out, len(images))
 
-    more |= dict(definition=f'{values.__doc__}, by {words}; images of the most frequent size')
-    more |= dict(source=f'{figure}; {source}', estimate=estimate, groups=groups, slow=bool(end))
-    return Measure(f'{name}{end}', **SHARED, **more)
+    return Measure(
+        f'{name}{end}',
+        f'{values.__doc__}, by {words}; images of the most frequent size',
+        source=f'{figure}; {source}',
+        estimate=estimate,
+        groups=groups,
+        slow=bool(end),
+        **SHARED,
+        **more,
+    )
 
 
 def _between(matrix: np.ndarray) -> Arrays:
