@@ -30,7 +30,7 @@ ROWS = {
     'missing config': Row('train.py tinny.py', r'no such config: tinny\.py \(did you mean tiny\.py\?\)'),
     'broken config': Row('train.py bad.py', r'bad\.py is no config \(SyntaxError', write('bad.py', 'model = dict(')),
     'missing base': Row('get_flops.py bad.py', r'is no config .*nowhere\.py', write('bad.py', "_base_ = 'nowhere.py'")),
-    'no scope': Row('train.py bad.py', r'sets no default_scope: set it to one of', write('bad.py', 'model = dict()')),
+    'no scope': Row('train.py bad.py', r'default_scope = None: set it to one of', write('bad.py', 'model = dict()')),
     'no model': Row('train.py bad.py', r'no `?model', write('bad.py', "default_scope = 'mmpretrain'")),
     'slip in a key': Row(options('train_dataloder.batch_size=2'), r"did you mean 'train_dataloader'"),
     'slip in a class': Row(

@@ -21,7 +21,6 @@ class Detection(Task):
 
     library = 'mmdet'
     name = 'detection'
-    needs_ops = True
     result_dump = 'DumpDetResults'
     tta_model = dict(type='DetTTAModel', tta_cfg=dict(nms=dict(type='nms', iou_threshold=0.5), max_per_img=100))
     target = BoxScore

@@ -1,10 +1,11 @@
 """The tasks, found by the library of a config."""
 
 import importlib
+from importlib.util import find_spec
 
 from torch import nn
 
-from vitplug.stacks import build_ops, install_packages
+from vitplug.stacks import install_packages
 
 from .classification import Classification
 from .detection import Detection
@@ -30,29 +31,16 @@ def task_of(model: nn.Module) -> Task:
 
 
 def check_scope(cfg) -> None:
-    """Checks that `default_scope` names an installed package, and that mmcv's ops load where its models need them.
-
-    mmdet alone would be imported without the ops, and fail later.
+    """Checks that `default_scope` names an installed package, and imports it.
 
     Raises:
         ValueError: If `default_scope` is missing or unknown.
-        ImportError: If the package, or mmcv's ops, cannot be imported.
+        ImportError: If the package cannot be imported.
     """
     scope = cfg.get('default_scope')
-    if scope is None:
-        raise ValueError(f'the config sets no default_scope: set it to one of {KNOWN}')
-    if not isinstance(scope, str):
-        raise ValueError(f'default_scope = {scope!r} is no name of a package: set it to one of {KNOWN}')
+    if not isinstance(scope, str) or (scope not in TASKS and find_spec(scope) is None):
+        raise ValueError(f'default_scope = {scope!r}: set it to one of {KNOWN}')
     try:
         importlib.import_module(scope)
     except ImportError as error:
-        if scope not in TASKS:
-            raise ValueError(f'default_scope = {scope!r} is unknown: set it to one of {KNOWN}') from error
-        raise ImportError(
-            f'default_scope = {scope!r} cannot be imported ({error}): run make setup, or {install_packages()}'
-        ) from error
-    if scope in TASKS and TASKS[scope].needs_ops:
-        try:
-            importlib.import_module('mmcv.ops')
-        except ImportError as error:
-            raise ImportError(f"mmcv's ops do not load ({error}): {build_ops()}") from error
+        raise ImportError(f'{scope} cannot be imported ({error}): run make setup, or {install_packages()}') from error

@@ -3,7 +3,7 @@
 What stands before (reading, resizing, normalising) and after (softmax, boxes, suppression) is not in a file.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,20 +15,19 @@ Run = Callable[[Tensor], tuple[Tensor, ...]]
 
 
 class Network(nn.Module):
-    """A part of a model: from images to a tuple of tensors.
+    """A part of a model: from images ``(B, C, H, W)`` to a tuple of tensors.
 
     Args:
         model: The module whose weights belong to the part.
         outputs: Runs it.
     """
 
-    def __init__(self, model: nn.Module, outputs: Callable[[nn.Module, Tensor], tuple[Tensor, ...]]):
+    def __init__(self, model: nn.Module, outputs: Callable[[nn.Module, Tensor], Sequence[Tensor]]):
         super().__init__()
         self.model, self.outputs = model, outputs
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
-        """Images ``(B, C, H, W)`` to the part's outputs."""
-        return self.outputs(self.model, images)
+        return tuple(self.outputs(self.model, images))
 
 
 @dataclass(frozen=True)
@@ -37,14 +36,20 @@ class Part:
 
     Attributes:
         about: What its outputs are.
-        network: Makes the part of a model.
+        outputs: Runs the part.
         replace: Has a model run a file, a function of images, in place of the part; None where the library cannot go
             on from it.
+        of_backbone: True if the part is the backbone, which ``outputs`` gets in place of the model.
     """
 
     about: str
-    network: Callable[[nn.Module], Network]
+    outputs: Callable[[nn.Module, Tensor], Sequence[Tensor]]
     replace: Callable[[nn.Module, Run], None] | None = None
+    of_backbone: bool = False
+
+    def network(self, model: nn.Module) -> Network:
+        """The part of a model."""
+        return Network(model.backbone if self.of_backbone else model, self.outputs)
 
 
 def heads_of(part: nn.Module) -> list[nn.Module]:
@@ -93,22 +98,12 @@ def _replace_logits(model: nn.Module, run: Run) -> None:
     model.encode_decode = lambda images, metas: head.predict_by_feat(run(images)[0], metas)
 
 
-BACKBONE = Part(
-    'maps of the backbone',
-    lambda model: Network(model.backbone, lambda backbone, images: tuple(backbone(images))),
-    _replace_backbone,
-)
-FEATURES = Part(
-    'maps of backbone and neck',
-    lambda model: Network(model, lambda model, images: tuple(model.extract_feat(images))),
-    _replace_features,
-)
+BACKBONE = Part('maps of the backbone', lambda backbone, images: backbone(images), _replace_backbone, of_backbone=True)
+FEATURES = Part('maps of backbone and neck', lambda model, images: model.extract_feat(images), _replace_features)
 SCORES = Part(
     'scores of the classes, before the softmax',
-    lambda model: Network(model, lambda model, images: (model.head(model.extract_feat(images)),)),
+    lambda model, images: [model.head(model.extract_feat(images))],
     _replace_scores,
 )
-LOGITS = Part(
-    'logits of the classes at the size of the image', lambda model: Network(model, _sized_logits), _replace_logits
-)
-ARGMAX = Part('the most likely class of each pixel', lambda model: Network(model, _map_classes))
+LOGITS = Part('logits of the classes at the size of the image', _sized_logits, _replace_logits)
+ARGMAX = Part('the most likely class of each pixel', _map_classes)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,19 +23,9 @@ class Scores:
     names: tuple[str, ...]
 
 
-class Target(Protocol):
-    """Runs a model and picks the score."""
-
-    def __call__(self, model: nn.Module, images: Tensor) -> Scores:
-        """The score of each image.
-
-        Args:
-            model: The model, in evaluation mode.
-            images: ``(B, C, H, W)``, as the backbone gets them.
-
-        Raises:
-            ValueError: If there is no such score.
-        """
+#: Runs a model in evaluation mode on images ``(B, C, H, W)``, as the backbone gets them, and picks the score of each;
+#: raises ValueError if there is no such score.
+Target = Callable[[nn.Module, Tensor], Scores]
 
 
 def _logits(model: nn.Module, images: Tensor) -> Any:

@@ -17,7 +17,6 @@ class Task:
     Attributes:
         library: Name of the package, and `default_scope` of its configs.
         name: Name of the task, as commands take it.
-        needs_ops: True if the models need mmcv's ops, compiled or those of :mod:`vitplug.ops`.
         result_dump: Type of the metric that writes predictions to a file (`tools/test.py --out`).
         tta_model: Settings of the model that merges the predictions of several views (`tools/test.py --tta`).
         target: Makes the score of a prediction that Grad-CAM explains; without arguments, the most prominent one.
@@ -26,22 +25,15 @@ class Task:
 
     library: str
     name: str
-    needs_ops: bool = False
     result_dump: str = 'DumpResults'
     tta_model: Mapping[str, Any]
     target: Callable[..., Target]
     parts: Mapping[str, Part]
 
     def show_predictions(self, cfg: Config, hook: Mapping[str, Any], folder: str | None) -> None:
-        """Makes a test draw its predictions.
+        """Makes a test draw its predictions, and write them to a folder: changes the config.
 
-        Args:
-            cfg: The config; changed in place.
-            hook: Settings of the hook that draws: `show`, `wait_time`.
-            folder: Where pictures are written; None for nowhere.
-
-        Raises:
-            ValueError: If the library cannot draw them.
+        ``hook`` has the settings of the hook that draws, `show` and `wait_time`.
         """
         raise NotImplementedError
 
