@@ -27,7 +27,7 @@ def options(*settings: str) -> str:
 
 
 ROWS = {
-    'missing config': Row('train.py tinny.py', r'no such config: tinny\.py \(did you mean tiny\.py\?\)'),
+    'missing config': Row('train.py tinny.py', r"no such config: tinny\.py; did you mean 'tiny\.py'\?"),
     'broken config': Row('train.py bad.py', r'bad\.py is no config \(SyntaxError', write('bad.py', 'model = dict(')),
     'missing base': Row('get_flops.py bad.py', r'is no config .*nowhere\.py', write('bad.py', "_base_ = 'nowhere.py'")),
     'no scope': Row('train.py bad.py', r'default_scope = None: set it to one of', write('bad.py', 'model = dict()')),
@@ -93,7 +93,7 @@ ROWS = {
         'test.py tiny.py good.pth --out a.pkl', r'--out: a\.pkl exists and is not overwritten', write('a.pkl', 'kept')
     ),
     'missing picture': Row('predict.py tiny.py good.pth nowhere.jpg --out a', r'no such image, .*nowhere\.jpg'),
-    'missing checkpoint': Row('test.py tiny.py god.pth', r'CHECKPOINT: no such checkpoint: god\.pth .*good\.pth'),
+    'missing checkpoint': Row('test.py tiny.py god.pth', r'CHECKPOINT: no such checkpoint: god\.pth; .*good\.pth'),
     'no checkpoint': Row(
         'test.py tiny.py bad.pth', r'bad\.pth .*no checkpoint', write('bad.pth', '<html>404</html>'), 1
     ),

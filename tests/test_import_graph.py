@@ -16,13 +16,13 @@ ROOT = Path(__file__).resolve().parents[1] / 'vitplug'
 
 # From low to high. A package imports lower rows alone: nothing beside it and nothing above it.
 ROWS = (
+    ('spelling',),
     (
         'commands',
         'compat',
         'files',
         'process',
         'registry',
-        'spelling',
         'stacks',
         'statistics',
         'tables',

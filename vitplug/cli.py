@@ -1,16 +1,15 @@
 """The command `vitplug`: every tool by its name, such as `vitplug train CONFIG`."""
 
-import difflib
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from pkgutil import resolve_name
 
 from . import __version__
 from .commands import COMMANDS, STARTED_AS
 from .errors import one_line_errors
 from .process import prepare
+from .spelling import hint
 
 
 def main(argv: Sequence[str] | None = None, program: str = 'vitplug') -> int | None:
@@ -32,7 +31,8 @@ def main(argv: Sequence[str] | None = None, program: str = 'vitplug') -> int | N
         return 0
     name, *rest = argv
     if name not in COMMANDS:
-        print(f'{program}: error: {unknown(name)} `{program} --help` lists all commands', file=sys.stderr)
+        advice = hint(name.lower(), COMMANDS) or f'; `{program} --help` lists all commands'
+        print(f'{program}: error: there is no command {name!r}{advice}', file=sys.stderr)
         return 2
     os.environ[STARTED_AS] = program
     sys.argv = [f'{program} {name}', *rest]  # the usage lines of argparse begin with it
@@ -52,11 +52,3 @@ def overview(program: str) -> str:
     return '\n'.join(
         (f'usage: {program} COMMAND ...', '', *lines, '', f'`{program} COMMAND --help` shows its options.')
     )
-
-
-def unknown(name: str) -> str:
-    """The message for a name that is no command, with the nearest one; names of tools count as well."""
-    names = {Path(command.tool).stem: name for name, command in COMMANDS.items() if command.tool}
-    names |= {name: name for name in COMMANDS}
-    near = difflib.get_close_matches(name.lower().replace('-', '_'), names, n=1)
-    return f'there is no command {name!r}' + (f': did you mean {names[near[0]]!r}?' if near else ';')

@@ -1,8 +1,7 @@
-"""Scores at the edges of half precision, and a training in bfloat16."""
+"""Scores at the edges of half precision."""
 
 import pytest
 import torch
-from toy_training import ToyModel, run_training, toy_config
 
 from vitplug.backbones import SwinTransformer, VisionTransformer
 
@@ -49,15 +48,3 @@ def test_large_scores_stay_finite_in_half_precision(host, plug, dtype, factor):
     assert output.isfinite().all()
     output.float().square().mean().backward()
     assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
-
-
-@pytest.mark.integration
-def test_training_in_bfloat16(tmp_path, monkeypatch):
-    """A forward pass in bfloat16 beside gradient clipping, averaging and all hooks."""
-    cfg = toy_config(tmp_path, 'iterations')
-    for split in ('train', 'val'):
-        cfg[f'{split}_dataloader'].update(num_workers=0, persistent_workers=False)
-    monkeypatch.setattr(ToyModel, 'forward', torch.autocast('cpu', torch.bfloat16)(ToyModel.forward))
-    runner = run_training(cfg)
-    assert all(parameter.isfinite().all() for parameter in runner.model.parameters())
-    assert runner.iter == 22 and not (tmp_path / 'non_finite.jsonl').exists()

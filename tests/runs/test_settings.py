@@ -89,11 +89,9 @@ def test_strategies_that_contradict_other_settings(extra, message):
 def test_missing_files_suggest_their_neighbours(tmp_path):
     write(tmp_path / 'vit-mini.py')
     write(tmp_path / 'epoch_10.pth')
-    with pytest.raises(FileNotFoundError, match=r'no such config: .*vit-mina\.py \(did you mean vit-mini\.py\?\)'):
+    with pytest.raises(FileNotFoundError, match=r'no such config: .*vit-mina\.py; did you mean .vit-mini\.py.\?'):
         named.check_config_file(str(tmp_path / 'vit-mina.py'))
-    with pytest.raises(FileNotFoundError, match=r'there is no folder .*nowhere'):
-        named.check_config_file(str(tmp_path / 'nowhere' / 'a.py'))
-    with pytest.raises(FileNotFoundError, match=r'--resume: no such checkpoint: .*epoch_1\.pth .*epoch_10\.pth'):
+    with pytest.raises(FileNotFoundError, match=r'--resume: no such checkpoint: .*epoch_1\.pth; .*epoch_10\.pth'):
         named.check_weights(str(tmp_path / 'epoch_1.pth'), option='--resume')
     named.check_weights('https://example.org/a.pth', option='--resume')
 

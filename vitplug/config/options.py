@@ -38,32 +38,26 @@ class PlugsAction(argparse.Action):
 
 
 class OptionsAction(DictAction):
-    """`--cfg-options key=value ...`, with usage errors where mmengine's action has a traceback or a wrong value.
-
-    Values are numbers, words, `True`, `None`, and lists of them; mmengine takes a dict for a word.
-    """
+    """`--cfg-options key=value ...`; plugs are their text, and other values as mmengine reads them, but no dicts."""
 
     def __call__(self, parser, namespace, values, option_string=None):
         for value in values:
-            key, separator, text = value.partition('=')
-            if 'dict(' in text or '{' in text:
+            key, _, text = value.partition('=')
+            if 'dict(' in text or '{' in text:  # mmengine takes it for a word
                 parser.error(f'{option_string} {value}: a dict is no value: give its settings one by one, {key}.NAME')
-            if separator and names_plugs(key):  # mmengine cannot read brackets with several arguments
+            if names_plugs(key):  # mmengine cannot read brackets with several arguments
                 setattr(namespace, self.dest, {**(getattr(namespace, self.dest) or {}), key: text})
                 continue
             try:
                 super().__call__(parser, namespace, [value], option_string)
-            except (ValueError, AssertionError, RecursionError):  # without '=', with open brackets, such as a(1,2)
+            except (ValueError, AssertionError):  # without '=', with open brackets, such as a(1,2)
                 parser.error(f'{option_string} takes KEY=VALUE pairs of plain values, but got {value}')
 
 
 def add_allow_changes(parser: argparse.ArgumentParser) -> None:
     """Adds the option `--allow-changes`."""
-    parser.add_argument(
-        '--allow-changes',
-        action='store_true',
-        help='take a checkpoint that was trained with other settings than its config has; they are listed',
-    )
+    help = 'take a checkpoint that was trained with other settings than its config has; they are listed'
+    parser.add_argument('--allow-changes', action='store_true', help=help)
 
 
 def add_exported(parser: argparse.ArgumentParser) -> None:
@@ -78,16 +72,6 @@ def exported_hook(path: str) -> dict:
 
 
 def add_shape(parser: argparse.ArgumentParser, default: str = 'the size in the config') -> None:
-    """Adds the option `--shape`, the size of the images.
-
-    Args:
-        parser: The command's.
-        default: The size without the option, for the help.
-    """
-    parser.add_argument(
-        '--shape',
-        type=int,
-        nargs='+',
-        metavar='PIXELS',
-        help=f'height and width of the images, or one number for both (default: {default})',
-    )
+    """Adds the option `--shape`, the size of the images; ``default`` is the size without it, for the help."""
+    help = f'height and width of the images, or one number for both (default: {default})'
+    parser.add_argument('--shape', type=int, nargs='+', metavar='PIXELS', help=help)

@@ -1,8 +1,9 @@
 """Configs and checkpoints that a command line names: checked before anything is read."""
 
-import difflib
 import os
 from pathlib import Path
+
+from vitplug.spelling import hint
 
 # The file that makes a folder a sharded checkpoint, of the name that torch.distributed.checkpoint gives it.
 METADATA = '.metadata'
@@ -15,7 +16,7 @@ def check_config_file(path: str) -> None:
         FileNotFoundError: names the path and close matches in its folder.
     """
     if not Path(path).is_file():
-        raise FileNotFoundError(f'no such config: {path}{_close_matches(Path(path), "*.py")}')
+        raise FileNotFoundError(f'no such config: {path}{_near(path, "*.py")}')
 
 
 def check_weights(path: str | None, option: str) -> None:
@@ -25,7 +26,7 @@ def check_weights(path: str | None, option: str) -> None:
         FileNotFoundError: names the option, the path and close matches in its folder.
     """
     if path is not None and not is_remote(path) and not is_checkpoint(path):
-        raise FileNotFoundError(f'{option}: no such checkpoint: {path}{_close_matches(Path(path), "*.pth")}')
+        raise FileNotFoundError(f'{option}: no such checkpoint: {path}{_near(path, "*.pth")}')
 
 
 def check_new_file(path: str | Path, option: str, suffixes: tuple[str, ...]) -> None:
@@ -56,8 +57,6 @@ def is_remote(path: str) -> bool:
     return '://' in path
 
 
-def _close_matches(path: Path, pattern: str) -> str:
-    if not path.parent.is_dir():
-        return f' (there is no folder {path.parent})'
-    close = difflib.get_close_matches(path.name, [file.name for file in sorted(path.parent.glob(pattern))], cutoff=0.75)
-    return f' (did you mean {" or ".join(close)}?)' if close else ''
+def _near(path: str, pattern: str) -> str:
+    """A file of a similar name beside a missing one, for a message."""
+    return hint(Path(path).name, [file.name for file in Path(path).parent.glob(pattern)], cutoff=0.75)

@@ -2,13 +2,12 @@
 
 A training is mmengine's: `Runner.from_cfg(cfg).train()`. Before it, the config and its data are checked and the
 checkpoint to go on from is named. What vitplug adds while it runs are the hooks of the config (`default_hooks`) and
-those of :data:`ALWAYS`.
+those of :func:`build_runner`.
 """
 
 from collections.abc import Sequence
 
 from mmengine.config import Config
-from mmengine.hooks import Hook
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 from torch import distributed
@@ -22,9 +21,6 @@ from .hooks import CompileHook, DryValidationHook, ValidationLossHook
 from .hooks.checkpoint import choose_start
 from .launch import start_processes
 from .options import test_config, test_parser, train_config, train_parser
-
-# Hooks that every training and test has, whatever its config.
-ALWAYS: tuple[type[Hook], ...] = (CheckpointFitHook, CompileHook, DryValidationHook, ValidationLossHook)
 
 
 def train(argv: Sequence[str] | None = None) -> None:
@@ -57,7 +53,7 @@ def choose_reader(unsafe_unpickle: bool) -> None:
 
 
 def build_runner(cfg: Config, allow_changes: bool = False, remarks: Sequence[str] = ()) -> Runner:
-    """Builds mmengine's runner, for its strategy or named by `runner_type`, with the hooks of :data:`ALWAYS`.
+    """Builds mmengine's runner, for its strategy or named by `runner_type`, with the hooks that every run has.
 
     Args:
         cfg: The config.
@@ -66,12 +62,8 @@ def build_runner(cfg: Config, allow_changes: bool = False, remarks: Sequence[str
     """
     start_processes(cfg)
     runner = RUNNERS.build(cfg) if 'runner_type' in cfg else runner_class(cfg).from_cfg(cfg)
-    for kind in ALWAYS:
-        if not any(isinstance(hook, kind) for hook in runner.hooks):
-            runner.register_hook(kind())
-    for hook in runner.hooks:
-        if isinstance(hook, CheckpointFitHook):
-            hook.allow_changes |= allow_changes
+    for hook in (CheckpointFitHook(allow_changes), CompileHook(), DryValidationHook(), ValidationLossHook()):
+        runner.register_hook(hook)
     for remark in remarks:
         runner.logger.warning(remark)
     return runner

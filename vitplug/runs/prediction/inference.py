@@ -6,7 +6,6 @@ from typing import Any
 
 import mmcv
 import numpy as np
-from mmengine.config import Config
 from mmengine.dataset import pseudo_collate
 from mmengine.structures import BaseDataElement
 from torch import nn
@@ -22,34 +21,18 @@ def _around(kind: type, model: nn.Module) -> type:
 
 
 class Inference:
-    """A model behind the inferencer of its library.
+    """A model behind the inferencer of its library, and how a prediction is drawn and recorded.
 
-    Args:
-        cfg: The config, with the data set of the test as `test_dataloader.dataset`.
-        model: The model, with its weights.
-        classes: Names of its classes, None where they are unknown.
-        palette: Colours of classes; they are repeated.
-        score_thr: Lowest score that is drawn; None for the task's own.
+    Each takes the config, with the data set of the test as `test_dataloader.dataset`, the model with its weights, names
+    of its classes (None where they are unknown), colours of classes, which are repeated, and the lowest score that is
+    drawn, None for the task's own. Its ``record`` gives a prediction as JSON has it; what it has not is written below
+    the folder ``out``, as a file of this ``name``.
     """
 
     inferencer: Any
+    classes: Sequence[str] | None
     #: What the inferencer's `visualize` is given.
     drawing: Mapping[str, Any]
-
-    def __init__(
-        self,
-        cfg: Config,
-        model: nn.Module,
-        classes: list[str] | None,
-        palette: Sequence[tuple[int, ...]],
-        score_thr: float | None,
-    ):
-        raise NotImplementedError
-
-    def collate(self, pictures: Sequence[np.ndarray]) -> Mapping:
-        """Pictures as a batch for the model's `test_step`."""
-        [batch] = self.inferencer.preprocess(list(pictures), batch_size=len(pictures))
-        return batch if isinstance(batch, Mapping) else batch[1]  # mmdet has the pictures before it
 
     def draw(self, image: np.ndarray, sample: BaseDataElement) -> np.ndarray:
         """An RGB image ``(height, width, 3)`` with the prediction for it."""
@@ -61,10 +44,6 @@ class Inference:
         visualizer = self.inferencer.visualizer
         visualizer.add_datasample('truth', image, sample, draw_gt=True, draw_pred=False)
         return visualizer.get_image()
-
-    def record(self, sample: BaseDataElement, name: str, out: Path) -> dict:
-        """A prediction as JSON has it; what it has not is written below the folder ``out``, as a file of this name."""
-        raise NotImplementedError
 
 
 class ClassInference(Inference):

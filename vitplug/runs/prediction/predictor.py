@@ -73,7 +73,8 @@ class Predictor:
 
     def collate(self, pictures: Sequence[np.ndarray]) -> Mapping:
         """Pictures ``(height, width, 3)``, blue first, as a batch for :meth:`run`."""
-        return self.task.collate(pictures)
+        [batch] = self.task.inferencer.preprocess(list(pictures), batch_size=len(pictures))
+        return batch if isinstance(batch, Mapping) else batch[1]  # mmdet has the pictures before it
 
     def images(self, pictures: Sequence[np.ndarray]) -> Tensor:
         """Pictures ``(height, width, 3)``, blue first, as the backbone gets them, ``(B, C, H, W)``."""
