@@ -36,9 +36,9 @@ def test_types_are_registered(library):
 @pytest.mark.parametrize(
     ('scope', 'said'),
     [
-        (None, r'sets no default_scope.*mmpretrain.*mmseg.*mmdet'),
-        ('mmnothing', r"'mmnothing' is unknown.*mmpretrain"),
-        ([], r'default_scope = .* is no name of a package: set it to one of mmpretrain'),
+        (None, 'default_scope = None: set .*mmpretrain.*mmseg.*mmdet'),
+        ('mmnothing', "'mmnothing': set it to one of mmpretrain"),
+        ([], r'default_scope = .*: set it to one of mmpretrain'),
     ],
 )
 def test_scopes_that_are_no_library(scope, said):
@@ -46,13 +46,7 @@ def test_scopes_that_are_no_library(scope, said):
         check_scope(ConfigDict(default_scope=scope))
 
 
-@pytest.mark.parametrize(
-    ('module', 'said'),
-    [('mmdet', r"'mmdet' cannot be imported.*pip install -e \."), ('mmcv.ops', 'ops do not load.*pip install --no-b')],
-)
-def test_what_is_not_installed_is_named(monkeypatch, module, said):
-    """The ops may be those of an mmcv for another torch; mmdet alone would be imported, and fail later."""
-    monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ImportError, match=said):
+def test_a_library_that_is_not_installed_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, 'mmdet', None)
+    with pytest.raises(ImportError, match=r'mmdet cannot be imported.*pip install -e \.'):
         check_scope(ConfigDict(default_scope='mmdet'))
-    check_scope(ConfigDict(default_scope='mmseg'))

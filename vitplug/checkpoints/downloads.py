@@ -7,8 +7,6 @@ from urllib.parse import unquote, urlsplit
 
 import torch
 
-from vitplug.files.web import shown
-
 # torch.hub's convention: `deit_small-cd65a155.pth` has the first digits of the file's SHA-256. A date is not a hash.
 HASH_IN_NAME = re.compile(r'-(?!(?:19|20)\d{6}\.)([0-9a-f]{8,64})\.[^.]+$')
 
@@ -38,3 +36,9 @@ def fetch(address: str) -> Path:
         except (OSError, RuntimeError) as error:
             raise OSError(f'{shown(address)} cannot be downloaded: {error}') from error
     return folder / name
+
+
+def shown(address: str) -> str:
+    """An address without the password, token or signature that it may hold."""
+    parts = urlsplit(address)
+    return parts._replace(netloc=parts.netloc.rpartition('@')[2], query='', fragment='').geturl()
