@@ -55,32 +55,6 @@ model = dict(
     head=dict(in_channels=16),
 )
 """
-SEGMENTOR = """
-default_scope = 'mmseg'
-train_dataloader = dict(
-    dataset=dict(
-        type='BaseSegDataset',
-        data_root='ade',
-        img_suffix='.png',
-        data_prefix=dict(img_path='images', seg_map_path='maps'),
-        metainfo=dict(classes=('cat', 'dog')),
-        pipeline=[dict(type='LoadImageFromFile'), dict(type='LoadAnnotations'), dict(type='PackSegInputs')],
-    )
-)
-"""
-DETECTOR = """
-default_scope = 'mmdet'
-train_dataloader = dict(
-    dataset=dict(
-        type='CocoDataset',
-        data_root='coco',
-        ann_file='train.json',
-        data_prefix=dict(img='train'),
-        metainfo=dict(classes=('cat', 'dog')),
-        pipeline=[dict(type='LoadImageFromFile'), dict(type='LoadAnnotations', with_bbox=True)],
-    )
-)
-"""
 MASKS = f"""
 _base_ = '{ROOT}/configs/digits/swin-mini-p4-w4_mask-rcnn_1xb8-400i_digits-128x128.py'
 work_dir = 'work'
@@ -112,7 +86,7 @@ log_level = 'WARNING'
 """
 IMAGES = (
     *(f'data/{split}/{kind}/{number}.png' for split in ('train', 'val') for kind in ('cat', 'dog') for number in '01'),
-    *(f'{folder}/{number}.png' for folder in ('ade/images', 'coco/train') for number in '01'),
+    *(f'coco/train/{number}.png' for number in '01'),
 )
 
 
@@ -134,14 +108,9 @@ def _template() -> Path:
     for name in IMAGES:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(pixels).save(folder / name)
-    (folder / 'ade/maps').mkdir()
-    for number in '01':
-        Image.fromarray(pixels[..., 0] % 2).save(folder / f'ade/maps/{number}.png')
     (folder / 'coco/train.json').write_text(json.dumps(coco_file()))
     (folder / 'tiny.py').write_text(CLASSIFIER)
     (folder / 'swin.py').write_text(SWIN)
-    (folder / 'segment.py').write_text(SEGMENTOR)
-    (folder / 'detect.py').write_text(DETECTOR)
     (folder / 'mask.py').write_text(MASKS)
     done = run('train.py tiny.py --work-dir trained', folder)
     assert done.status == 0, done.text

@@ -2,15 +2,12 @@
 
 import json
 import re
-import shutil
 from pathlib import Path
 
 import bad_inputs
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 from PIL import Image
@@ -202,17 +199,17 @@ def test_from_data_to_a_picture(task, tmp_path):
     passed(f'predict.py my.py {checkpoint} {some.relative_to(tmp_path)} --out seen', tmp_path)
     assert len(list((tmp_path / 'seen' / 'pictures').rglob('*.*'))) == 1
     assert (tmp_path / 'my.py').read_bytes() == config
-    # A second one starts where the first has ended, whether its backbone is replaced or was vitplug's before.
+    # A second one starts where the first has ended.
     trained = torch.load(checkpoint, weights_only=False)['state_dict']
-    for base in ('base.py', 'my.py', 'again_base.py'):
-        more = f'--plugs gab,cb --pretrained {checkpoint}'
-        assert new_experiment(tmp_path, task, base, more, out=f'again_{base}').status == 0
-        cfg = read_config(str(tmp_path / f'again_{base}'))
-        init_default_scope(cfg.default_scope)
-        backbone = MODELS.build(cfg.model.backbone)
-        backbone.init_weights()
-        name = 'stages.0.blocks.0.attn.w_msa.qkv.weight'
-        assert torch.equal(backbone.state_dict()[name], trained[f'backbone.{name}'])
+    assert (
+        new_experiment(tmp_path, task, 'my.py', f'--plugs gab,cb --pretrained {checkpoint}', out='two.py').status == 0
+    )
+    cfg = read_config(str(tmp_path / 'two.py'))
+    init_default_scope(cfg.default_scope)
+    backbone = MODELS.build(cfg.model.backbone)
+    backbone.init_weights()
+    name = 'stages.0.blocks.0.attn.w_msa.qkv.weight'
+    assert torch.equal(backbone.state_dict()[name], trained[f'backbone.{name}'])
 
 
 @pytest.mark.parametrize('task', BASES)
@@ -276,7 +273,10 @@ def test_small_data_is_trained_in_many_steps(tmp_path):
     assert "rate: 8.27e-05, the base's 0.001 times the root of 7/1024." in (tmp_path / 'my.py').read_text()
 
 
-@given(st.integers(1, 5000), st.integers(1, 64), st.integers(1, 300), st.booleans())
+@pytest.mark.parametrize('by_epoch', [True, False])
+@pytest.mark.parametrize(
+    ('images', 'batch', 'epochs'), [(1, 8, 1), (19, 8, 3), (20, 2, 2), (300, 64, 1), (5000, 16, 50)]
+)
 def test_schedules_of_any_data(images, batch, epochs, by_epoch):
     base = base_of(batch, by_epoch)
     size = fitting_batch(base, images)
@@ -324,12 +324,9 @@ def counted(node):
 STOCK = {
     'mmpretrain::swin_transformer/swin-tiny_16xb64_in1k.py': flowers,
     'mmpretrain::swin_transformer_v2/swinv2-tiny-w8_16xb64_in1k-256px.py': flowers,
-    'mmpretrain::deit/deit-small_4xb256_in1k.py': flowers,
     'mmdet::swin/retinanet_swin-t-p4-w7_fpn_1x_coco.py': screws,
     'vitplug::residual_attention/swin-t-p4-w7_cascade-mask-rcnn_8xb2-ms-crop-36e_coco.py': coco_folders,
-    'vitplug::vitdet/vit-b-p16-w14_mask-rcnn_16xb4-lsj-100e_coco.py': coco_folders,
     'mmseg::vit/vit_deit-s16_upernet_8xb2-160k_ade20k-512x512.py': roads,
-    'mmseg::vit/vit_vit-b16_mln_upernet_8xb2-160k_ade20k-512x512.py': roads,
 }
 TASKS = {flowers: 'classification', screws: 'detection', coco_folders: 'detection', roads: 'segmentation'}
 
@@ -459,21 +456,15 @@ REFUSED = {
         lambda folder: roads(folder, values=(0, 255)),
         r'masks have the labels 0 \(255 is ignored\), .*1 in place of 255',
     ),
-    'no folder': ('detection', lambda folder: None, r"No such file or directory: 'data'"),
     'no splits': (
         'classification',
         lambda folder: image(folder / 'rose' / '1.jpg'),
-        r'no folder for train and val.*rose',
+        r'no folder for train: expected train, found rose',
     ),
     'two folders for a split': (
         'classification',
         both(flowers, lambda folder: (folder / 'validation').mkdir()),
         r'two folders for val: data/val and data/validation: keep one',
-    ),
-    'no class folders': (
-        'classification',
-        lambda folder: [image(folder / split / '1.jpg') for split in ('train', 'val')],
-        r'data/train has 0 class folders',
     ),
     'other class folders in val': (
         'classification',
@@ -485,20 +476,10 @@ REFUSED = {
         both(screws, lambda folder: third_object(folder, segmentation=[])),
         r'annotation 3 has no segmentation, and 7 of 8 objects have one: give it one, or remove all of them',
     ),
-    'two categories of one name': (
-        'detection',
-        both(screws, lambda folder: renamed(folder, '"nut"', '"bolt"')),
-        r"valid/_annotations\.coco\.json: several categories are named 'bolt'",
-    ),
     'other categories in val': (
         'detection',
         both(screws, lambda folder: renamed(folder, '"nut"', '"screw"')),
         r"'nut' not among the categories of data/valid/",
-    ),
-    'missing images': (
-        'detection',
-        both(screws, lambda folder: [path.unlink() for path in (folder / 'train').glob('*.jpg')]),
-        r'its image train_0\.jpg is neither in data/train nor',
     ),
     'labels with gaps': ('segmentation', lambda folder: roads(folder, (0, 7)), r'labels 0, 7 .*without a gap'),
     'map of colours': (
@@ -510,11 +491,6 @@ REFUSED = {
         'segmentation',
         both(roads, lambda folder: (folder / 'masks/train/1_mask.png').unlink()),
         r'1\.jpg and so 1 of 2 images have no label map',
-    ),
-    'no masks': (
-        'segmentation',
-        both(roads, lambda folder: shutil.rmtree(folder / 'masks')),
-        r'data has no folder for masks: expected masks or labels',
     ),
     'images of two kinds': (
         'segmentation',
@@ -542,7 +518,7 @@ def refused(outcome, folder, message):
 def test_detector_that_needs_masks_is_refused_without_them(tmp_path):
     screws(tmp_path / 'data', masks=False)
     base = 'mmdet::mask2former/mask2former_swin-t-p4-w7-224_8xb2-lsj-50e_coco.py'
-    refused(new_experiment(tmp_path, 'detection', base), tmp_path, r'needs masks, and no annotation has a segmentation')
+    refused(new_experiment(tmp_path, 'detection', base), tmp_path, 'needs masks, and no object has one')
 
 
 # --- parts ---

@@ -31,7 +31,7 @@ LIBRARIES = {task.name: task.library for task in TASKS.values()}
 # --- data ---
 
 
-def read_own_data(cfg: Config, data: OwnData, task: str) -> None:
+def read_own_data(cfg: Config, data: OwnData) -> None:
     """Has loaders and evaluators read data of one's own; a test without annotations is the validation."""
     for split in ('train', 'val', 'test'):
         name, metric = f'{split}_dataloader', f'{split}_evaluator'
@@ -48,7 +48,10 @@ def read_own_data(cfg: Config, data: OwnData, task: str) -> None:
             pipeline=changed if changed != list(steps) else Code(f'_base_.{name}.{place}'),
         )
         if split != 'train':
-            cfg[metric] = _metric(task, data, files)
+            cfg[metric] = dict(data.metric)
+            if 'ann_file' in files:
+                objects = ['bbox', 'segm'] if data.has_masks else 'bbox'
+                cfg[metric].update(ann_file=Code(f'data_root + {text(files["ann_file"])}'), metric=objects)
 
 
 def _changes(step: Mapping, data: OwnData) -> dict:
@@ -59,25 +62,11 @@ def _changes(step: Mapping, data: OwnData) -> dict:
     return masks | (dict(reduce_zero_label=False) if step.get('reduce_zero_label') else {})
 
 
-def _metric(task: str, data: OwnData, files: Mapping) -> dict:
-    if task == 'classification':
-        return dict(type='Accuracy', topk=(1, 5) if len(data.classes) > 5 else (1,))
-    if task == 'segmentation':
-        return dict(type='IoUMetric', iou_metrics=['mIoU'])
-    metric = ['bbox', 'segm'] if data.has_masks else 'bbox'
-    return dict(type='CocoMetric', ann_file=Code(f'data_root + {text(files["ann_file"])}'), metric=metric)
-
-
 # --- the model ---
 
 
 def plug_in(cfg: Config, plugs: Sequence[Mapping], weights: str | None) -> None:
-    """Gives the backbone of a config plugs and weights to start from.
-
-    Args:
-        cfg: The config.
-        plugs: Plugs as dicts.
-        weights: A checkpoint, `FROM_SCRATCH`, or None for the base's.
+    """Gives the backbone of a config plugs and weights: a checkpoint, `FROM_SCRATCH`, or None for the base's.
 
     Raises:
         ValueError: If the backbone takes no plugs, and has no host that does.
@@ -98,10 +87,7 @@ def leave_masks_out(cfg: Config) -> None:
         ValueError: If the detector needs masks.
     """
     if 'mask_head' not in (cfg.model.get('roi_head') or {}):
-        raise ValueError(
-            f'--base: its {cfg.model.type} needs masks, and no annotation has a segmentation: choose a detector of '
-            'boxes'
-        )
+        raise ValueError(f'--base: {cfg.model.type} needs masks, and no object has one: choose a detector of boxes')
     cfg.model.roi_head.update(mask_head=None, mask_roi_extractor=None)
 
 
@@ -232,7 +218,7 @@ def config_of(args: argparse.Namespace) -> str:
     if learns_masks and not data.has_masks:
         leave_masks_out(cfg)
     data = replace(data, has_masks=learns_masks and data.has_masks)
-    read_own_data(cfg, data, args.task)
+    read_own_data(cfg, data)
     cfg.train_dataloader.batch_size = Code('batch_size')
     lengths, rate = set_schedule(cfg, math.ceil(data.images / batch), args.epochs), scale_rate(cfg, batch)
     # A file is named from the folder of the new config.
@@ -263,17 +249,12 @@ def _read_base(base: str, task: str) -> Config:
     """The base, with everything it inherits.
 
     Raises:
-        FileNotFoundError: If there is none.
-        ValueError: If it is of another task, or no config of a whole training.
+        ValueError: If it is of another task.
     """
     cfg = read_config(base)
     check_scope(cfg)
     if cfg.default_scope != LIBRARIES[task]:
         raise ValueError(f'--base {base}: is a config of {cfg.default_scope}; the task needs one of {LIBRARIES[task]}')
-    loaders = [f'{split}_dataloader' for split in ('train', 'val', 'test')]
-    needed = ('model', *loaders, 'val_evaluator', 'test_evaluator', 'train_cfg', 'optim_wrapper')
-    if missing := [key for key in needed if not cfg.get(key)]:
-        raise ValueError(f'--base {base}: has no {", ".join(missing)}: name the config of a whole training')
     return cfg
 
 

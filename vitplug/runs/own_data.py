@@ -11,7 +11,7 @@ Here places and names are found; whether files match is for :func:`vitplug.runs.
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from .checks.samples import map_fault, read_map
 
 # Names that folders have in wide-spread data sets and exports; a year may follow the name of a split (train2017).
 SPLITS = dict(train='train|training', val='val|valid|validation', test='test|testing')
-PAIRED = dict(images='images|imgs|img|img_dir', masks='masks|labels|annotations|ann_dir')
+IMAGES, MASKS = 'images|imgs|img|img_dir', 'masks|labels|annotations|ann_dir'
 TESTED = dict(test_mode=True)
 IGNORED = 255
 
@@ -39,36 +39,40 @@ class OwnData:
         splits: For `train`, `val` and, where there is one with annotations, `test`: settings of its data set, with
             places relative to the root (`type`, `ann_file`, `data_prefix` and so on).
         images: Number of training images.
+        metric: Settings of its metric.
         has_masks: Whether every object has a mask (detection).
     """
 
     classes: tuple[str, ...]
     splits: Mapping[str, Mapping]
     images: int
+    metric: Mapping
     has_masks: bool = False
 
 
-def _folders(root: Path, patterns: Mapping[str, str] = SPLITS, needed: Collection[str] = ('train', 'val')) -> dict:
-    """The folders of some names in a folder, by purpose.
+def _folder(root: Path, split: str, *orders: Sequence[str]) -> Path | None:
+    """The folder of a split, or of its images or masks, by the first order of names that there is.
 
     Raises:
-        FileNotFoundError: If one that is needed is missing; names those that there are.
-        ValueError: If there are two for one purpose.
+        FileNotFoundError: If there is none, unless it is a test's; names those that there are.
+        ValueError: If there are two.
     """
-    existing = sorted(path for path in root.iterdir() if path.is_dir())
-    found: dict[str, Path] = {}
-    for purpose, pattern in patterns.items():
-        for folder in existing:
-            if re.fullmatch(rf'({pattern})\d*', folder.name, re.IGNORECASE):
-                if purpose in found:
-                    raise ValueError(f'two folders for {purpose}: {found[purpose]} and {folder}: keep one')
-                found[purpose] = folder
-    if missing := [purpose for purpose in needed if purpose not in found]:
-        raise FileNotFoundError(
-            f'{root} has no folder for {" and ".join(missing)}: expected {patterns[missing[0]].replace("|", " or ")}, '
-            f'found {", ".join(folder.name for folder in existing) or "no folder"}'
-        )
-    return found
+    for names in orders:
+        found = [root]
+        for name in names:
+            below = sorted(path for folder in found for path in folder.iterdir() if path.is_dir())
+            found = [path for path in below if re.fullmatch(rf'({name})\d*', path.name, re.IGNORECASE)]
+        if len(found) > 1:
+            raise ValueError(f'two folders for {split}: {found[0]} and {found[1]}: keep one')
+        if found:
+            return found[0]
+    if split == 'test':
+        return None
+    there = ', '.join(sorted(path.name for path in root.iterdir() if path.is_dir())) or 'no folder'
+    raise FileNotFoundError(
+        f'{root} has no folder for {split}: expected {"/".join(name.partition("|")[0] for name in orders[0])}, found '
+        f'{there}'
+    )
 
 
 # --- detection ---
@@ -81,12 +85,13 @@ def read_detection(root: Path, names: Sequence[str] = ()) -> OwnData:
         FileNotFoundError: If folders, annotations or images are missing.
         ValueError: If a split has two annotation files, a file is no COCO file, or only some objects have masks.
     """
-    inside, splits, contents = root / 'images', {}, {}
-    for split, folder in _folders(inside if inside.is_dir() else root).items():
-        word = rf'(.*[^a-z])?({SPLITS[split]})([^a-z].*)?'
+    splits, contents = {}, {}
+    for split, word in SPLITS.items():
+        folder = _folder(root, split, (word,), (IMAGES, word))
         named = [*files_in(root, '.json'), *files_in(root / 'annotations', '.json')]
-        files = [path for path in named if re.fullmatch(word, path.stem, re.IGNORECASE)] + files_in(folder, '.json')
-        if not files and split == 'test':
+        files = [path for path in named if re.fullmatch(rf'(.*[^a-z])?({word})([^a-z].*)?', path.stem, re.IGNORECASE)]
+        files += files_in(folder, '.json') if folder else []
+        if split == 'test' and not (folder and files):
             continue
         if len(files) != 1:
             raise ValueError(
@@ -114,7 +119,7 @@ def read_detection(root: Path, names: Sequence[str] = ()) -> OwnData:
         for category in contents['train']['categories']
         if category['id'] in used or category['name'] not in parents
     )
-    return OwnData(tuple(classes), splits, len(contents['train']['images']), not bare)
+    return OwnData(tuple(classes), splits, len(contents['train']['images']), dict(type='CocoMetric'), not bare)
 
 
 def _image_prefix(root: Path, folder: Path, path: Path, content: Mapping) -> str:
@@ -141,7 +146,10 @@ def read_segmentation(root: Path, names: Sequence[str] = ()) -> OwnData:
         ValueError: If images have several endings, or a map has colours or labels that are no classes.
     """
     splits, labels, count = {}, set(), 0
-    for split, images, masks in _image_and_mask_folders(root):
+    for split, word in SPLITS.items():
+        images, masks = (_folder(root, split, (kind, word), (word, kind)) for kind in (IMAGES, MASKS))
+        if images is None or masks is None:
+            continue
         stems, ending, mask_ending = _endings(images, masks)
         count = len(stems) if split == 'train' else count
         for name in tqdm(names_in(masks, (mask_ending,)), desc=f'{split} masks', disable=None):
@@ -159,17 +167,8 @@ def read_segmentation(root: Path, names: Sequence[str] = ()) -> OwnData:
             f'{len(names) or "no"} names of classes: number the classes 0, 1, 2 ... without a gap, two at least (1 in '
             f'place of {IGNORED} if masks have 0 and {IGNORED} alone), or name all of them with --classes'
         )
-    return OwnData(tuple(names) or tuple(f'class_{label}' for label in range(number)), splits, count)
-
-
-def _image_and_mask_folders(root: Path) -> Iterator[tuple[str, Path, Path]]:
-    if 'images' not in _folders(root, PAIRED, ()):
-        for split, folder in _folders(root).items():
-            yield split, *_folders(folder, PAIRED, PAIRED).values()
-        return
-    images, masks = map(_folders, _folders(root, PAIRED, PAIRED).values())
-    for split in (split for split in images if split in masks):  # a test may be without them
-        yield split, images[split], masks[split]
+    metric = dict(type='IoUMetric', iou_metrics=['mIoU'])
+    return OwnData(tuple(names) or tuple(f'class_{label}' for label in range(number)), splits, count, metric)
 
 
 def _endings(images: Path, masks: Path) -> tuple[list[str], str, str]:
@@ -195,16 +194,18 @@ def read_classification(root: Path, names: Sequence[str] = ()) -> OwnData:
     Raises:
         FileNotFoundError: If there are none.
     """
-    folders = _folders(root)
-    classes = {split: sorted(path.name for path in one.iterdir() if path.is_dir()) for split, one in folders.items()}
-    if len(classes['train']) < 2:
-        raise FileNotFoundError(
-            f'{folders["train"]} has {len(classes["train"])} class folders: expected at least two, with images in each'
-        )
-    # A test may have images without classes.
-    kind = 'CustomDataset'
-    splits = {split: dict(type=kind, data_prefix=folder.name) for split, folder in folders.items() if classes[split]}
-    return OwnData(tuple(classes['train']), splits, len(names_in(folders['train'], IMAGE_SUFFIXES)))
+    splits, classes, count = {}, [], 0
+    for split, word in SPLITS.items():
+        folder = _folder(root, split, (word,))
+        names = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder else []
+        if split == 'train':
+            classes, count = names, len(names_in(folder, IMAGE_SUFFIXES))
+        if len(classes) < 2:
+            raise FileNotFoundError(f'{folder} has {len(names)} class folders: expected two or more, with images')
+        if names:  # a test may have images without classes
+            splits[split] = dict(type='CustomDataset', data_prefix=folder.name)
+    metric = dict(type='Accuracy', topk=(1, 5) if len(classes) > 5 else (1,))
+    return OwnData(tuple(classes), splits, count, metric)
 
 
 READERS = dict(detection=read_detection, segmentation=read_segmentation, classification=read_classification)

@@ -17,7 +17,7 @@ SHARDED = 'vitplug.FSDP2Strategy'
 
 
 def check_processes(cfg) -> None:
-    """Checks that the launcher has started this process, and that a strategy has its runner.
+    """Checks that the launcher has started this process, and that vitplug's strategy is alone.
 
     Raises:
         ValueError: Names the setting and what to do.
@@ -31,10 +31,8 @@ def check_processes(cfg) -> None:
             f'--launcher {cfg.launcher} needs the environment variables {", ".join(missing)}: start through '
             'tools/dist_train.sh, tools/dist_test.sh or tools/slurm_train.sh'
         )
-    kind, runner = (cfg.get('strategy') or {}).get('type'), cfg.get('runner_type')
-    if kind not in (None, SHARDED) and runner is None:
-        raise ValueError(f"strategy.type = {kind!r}: needs runner_type = 'FlexibleRunner'; vitplug's is {SHARDED}")
-    if kind == SHARDED and (runner or cfg.get('model_wrapper_cfg') or cfg.get('randomness', {}).get('diff_rank_seed')):
+    others = cfg.get('runner_type') or cfg.get('model_wrapper_cfg') or cfg.get('randomness', {}).get('diff_rank_seed')
+    if others and (cfg.get('strategy') or {}).get('type') == SHARDED:
         raise ValueError(
             f'{SHARDED} has its own runner and wraps no model, and all its processes draw the same weights: leave out '
             'runner_type, model_wrapper_cfg and randomness.diff_rank_seed'
