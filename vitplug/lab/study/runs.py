@@ -196,9 +196,9 @@ class Run:
         return self.model.data_preprocessor(copy.deepcopy(batch), False)['inputs']
 
     def attacked(self, batch: Mapping) -> dict:
-        """The batch with attacked pixels."""
+        """The batch with attacked pixels, on the CPU as they are read."""
         with torch.enable_grad():
-            return dict(batch, inputs=self.attack(self, *self.attackable(batch)).detach() * WHITE)
+            return dict(batch, inputs=(self.attack(self, *self.attackable(batch)).detach() * WHITE).cpu())
 
     def logits(self, pixels: Tensor) -> Tensor:
         """Logits ``(B, classes)`` of pixels from 0 to 1; the normalisation is inside."""
