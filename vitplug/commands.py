@@ -38,7 +38,7 @@ COMMANDS = {
     'train': Command('runs.training_commands:train', 'train.py', 'train the model of a config'),
     'test': Command('runs.training_commands:test', 'test.py', 'evaluate a checkpoint'),
     'predict': Command('runs.prediction.predict_command:main', 'predict.py', 'predict on images, folders and videos'),
-    'export': Command('lab.export.export_command:main', 'export.py', 'write a checkpoint as ONNX or torch.export'),
+    'export': Command('lab.export.command:main', 'export.py', 'write a checkpoint as ONNX or torch.export'),
     'ablate': Command('lab.ablate.command:main', 'ablate.py', 'train a grid of plugs and settings with seeds'),
     'study': Command('lab.study.command:main', 'study.py', 'measure models under conditions, for papers'),
     'pretrain': Command('lab.text.pretrain:main', 'text/pretrain.py', 'pre-train a language model on masked words'),
@@ -51,7 +51,7 @@ COMMANDS = {
     'config': Command(
         'lab.config_commands:print_config', 'misc/print_config.py', 'print a config with all that it inherits'
     ),
-    'diff': Command('lab.config_commands:print_difference', None, 'compare two configs and their costs'),
+    'diff': Command('lab.config_commands:print_difference', None, 'compare two configs'),
     'flops': Command('lab.config_commands:get_flops', 'analysis_tools/get_flops.py', 'count parameters and MACs'),
     'bench': Command('lab.bench:main', 'analysis_tools/benchmark.py', 'measure what plugs cost'),
     'convert': Command(

@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from vitplug.attention import fused_attention
 from vitplug.backbones import SwinTransformer, VisionTransformer
-from vitplug.lab.costs import REST, build_model, count_costs, count_macs, count_parameters, label_parts
+from vitplug.lab.costs import MACS, REST, build_model, count_costs, count_operations, count_parameters, label_parts
 
 CONFIGS = Path(__file__).resolve().parents[2] / 'configs'
 DETECTOR = 'digits/swin-mini-p4-w4_mask-rcnn_1xb8-400i_digits-128x128.py'
@@ -23,7 +23,8 @@ def count(backbone_class, hw, batch=1, **settings):
         backbone = backbone_class(**settings).eval()
     model = nn.Module()
     model.backbone = backbone
-    return count_macs(label_parts(model), lambda: backbone(torch.empty(batch, 3, *hw, device='meta')))
+    counts = count_operations(label_parts(model), lambda: backbone(torch.empty(batch, 3, *hw, device='meta')))
+    return {part: found[MACS] for part, found in counts.items() if found[MACS]}
 
 
 # --- the columnar host ---

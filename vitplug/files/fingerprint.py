@@ -26,8 +26,8 @@ def of_file(path: str | Path) -> str:
 
 
 def of_folder(path: str | Path) -> str:
-    """A hash of the relative names and the sizes of a folder's files, at any depth; their content is not read."""
-    return of_names(f'{name}\0{os.stat(os.path.join(path, name)).st_size}' for name in names_in(path))
+    """A hash of the relative names and the bytes of a folder's files, at any depth."""
+    return of_names(f'{name}\0{of_file(os.path.join(path, name))}' for name in names_in(path))
 
 
 def of_names(names: Iterable[str]) -> str:

@@ -9,15 +9,12 @@
 
 import argparse
 import gc
-import json
 import platform
 import statistics
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
-from pathlib import Path
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -26,7 +23,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from vitplug.attention.tuning import tuned_for
 from vitplug.commands import command_parser
-from vitplug.files.whole import write_text
 from vitplug.tables import format_table
 
 from .costs import silence_logs
@@ -99,14 +95,13 @@ def models(host: str, plugs: Sequence[str], size: int, tiny: bool) -> dict[str, 
 def training(model: nn.Module, images: Tensor, dtype: torch.dtype | None) -> Callable[[], None]:
     """A training step without an optimizer."""
     model.train()
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
 
     def step() -> None:
         with _autocast(images, dtype):
-            loss = _total(model(images))
-        loss.backward()
-        for parameter in parameters:
-            parameter.grad = None
+            outs = model(images)
+        outs = outs if isinstance(outs, tuple | list) else [outs]
+        sum(out.float().sum() for out in outs).backward()
+        model.zero_grad()
 
     return step
 
@@ -121,16 +116,11 @@ def inference(model: nn.Module, images: Tensor, dtype: torch.dtype | None) -> Ca
     return step
 
 
-MODES = {'training': training, 'inference': inference}
-
-
-def _autocast(images: Tensor, dtype: torch.dtype | None):
+def _autocast(images: Tensor, dtype: torch.dtype | None) -> AbstractContextManager:
     return torch.autocast(images.device.type, dtype) if dtype else nullcontext()
 
 
-def _total(outs: Any) -> Tensor:
-    outs = outs if isinstance(outs, tuple | list) else [outs]
-    return sum(out.float().sum() for out in outs)
+MODES = {'training': training, 'inference': inference}
 
 
 def seconds_of(steps: Mapping[str, Callable[[], None]], seconds: float, device: str) -> dict[str, list[float]]:
@@ -179,14 +169,12 @@ def timed(host: str, size: int, args: argparse.Namespace) -> Iterator[tuple[str,
 
 
 class Operations(TorchDispatchMode):
-    """Counts the ATen operations that reach the device, by name."""
+    """Counts the ATen operations that reach the device."""
 
-    def __init__(self):
-        super().__init__()
-        self.names: Counter[str] = Counter()
+    number = 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.names[func._schema.name] += func._schema.name.startswith('aten::')
+        self.number += func._schema.name.startswith('aten::')
         return func(*args, **(kwargs or {}))
 
 
@@ -195,7 +183,7 @@ def operations(step: Callable[[], None]) -> int:
     step()
     with Operations() as counted:
         step()
-    return counted.names.total()
+    return counted.number
 
 
 def python_calls(step: Callable[[], None]) -> int:
@@ -242,28 +230,22 @@ def counted(host: str, args: argparse.Namespace) -> tuple[str, list[tuple[str, .
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measures, prints the tables and writes them as ``bench.json``."""
+    """Measures, and prints a table at a time."""
     args = parser().parse_args(argv)
-    if args.threads:
-        torch.set_num_threads(args.threads)
-    where = dict(torch=torch.__version__, python=platform.python_version(), device=_name(args.device))
-    print(', '.join(where.values()), f'{torch.get_num_threads()} threads', args.dtype, sep=', ')
-    tables = {}
+    where = f'torch {torch.__version__}, Python {platform.python_version()}, {_name(args.device)}'
+    print(f'{where}, {torch.get_num_threads()} threads, {args.dtype}')
     with silence_logs():  # a line for each model
-        for title, rows in _tables(args):
-            tables[title] = rows
-            print(f'\n{title}\n{format_table(rows, range(1, len(rows[0])))}', flush=True)
-            write_text(args.out / 'bench.json', json.dumps(where | dict(tables=tables), indent=1) + '\n')
-    print(f'\nwritten: {args.out / "bench.json"}')
+        for host in args.hosts:
+            if 'overhead' in args.parts:
+                show(*counted(host, args))
+            for size in args.size if 'time' in args.parts else ():
+                for title, rows in timed(host, size, args):
+                    show(title, rows)
     return 0
 
 
-def _tables(args: argparse.Namespace) -> Iterator[tuple[str, list[tuple[str, ...]]]]:
-    for host in args.hosts:
-        if 'overhead' in args.parts:
-            yield counted(host, args)
-        for size in args.size if 'time' in args.parts else ():
-            yield from timed(host, size, args)
+def show(title: str, rows: Sequence[tuple[str, ...]]) -> None:
+    print(f'\n{title}\n{format_table(rows, range(1, len(rows[0])))}', flush=True)
 
 
 def _name(device: str) -> str:
@@ -283,6 +265,4 @@ def parser() -> argparse.ArgumentParser:
     add('--dtype', choices=DTYPES, default='fp32', help='precision, by autocast; default fp32')
     add('--compile', action='store_true', help='compile the models')
     add('--seconds', type=float, default=60, help='time of the rounds of a table; default 60')
-    add('--threads', type=int, help="CPU threads; default torch's")
-    add('--out', type=Path, default=Path('work_dirs/bench'), help='folder; default work_dirs/bench')
     return options

@@ -12,18 +12,19 @@ casts and comparisons are not counted either.
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import accumulate
+from math import prod
 from pickle import UnpicklingError
 
 import torch
 from mmengine.config import Config
 from mmengine.logging import MMLogger
 from mmengine.registry import MODELS, init_default_scope
-from torch import Tensor, nn
+from torch import nn
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from vitplug.attention import fused_attention
@@ -40,14 +41,18 @@ BRANCHES = {
     'token_mix': 'backbone.token_mix',
     **dict.fromkeys(('ffn', 'mlp', 'channel_mix'), 'backbone.mlp'),
 }
-REDUCTIONS = frozenset(('amax', 'amin', 'max', 'mean', 'min', 'sum', 'var', 'var_mean', '_softmax', '_log_softmax'))
-# fmt: off
-FREE = frozenset((
-    'add', 'add_', 'sub', 'sub_', 'rsub', 'neg', 'abs', 'clone', 'copy_', '_to_copy', 'where', 'masked_fill',
-    'masked_fill_', 'clamp', 'clamp_', 'minimum', 'maximum', 'eq', 'ne', 'lt', 'le', 'gt', 'ge', 'logical_not',
-    'fill', 'fill_', 'floor_divide', 'remainder', 'relu', 'relu_',
-))
-# fmt: on
+# Operators that torch's counter leaves out.
+KINDS = {
+    ELEMENTWISE: 'mul mul_ div div_ lerp lerp_ addcmul addcmul_ addcdiv pow sqrt rsqrt reciprocal exp exp_ log log1p '
+    'sin cos sigmoid tanh erf gelu silu softplus hardtanh sign',
+    REDUCTION: 'amax amin max mean min sum var var_mean _softmax _log_softmax',
+}
+KIND_OF = {getattr(torch.ops.aten, name): kind for kind, names in KINDS.items() for name in names.split()}
+# How often they are counted, by shapes.
+FORMULAS = {
+    ELEMENTWISE: lambda *shapes, out_shape, **settings: prod(out_shape),
+    REDUCTION: lambda shape, *others, out_shape, **settings: prod(shape),
+}
 
 
 @dataclass(frozen=True)
@@ -84,11 +89,9 @@ def build_model(cfg: Config) -> nn.Module:
     with silence_logs(), torch.device('meta'), LinspaceOnCpu():
         init_default_scope(cfg.default_scope)
         try:
-            model = MODELS.build(cfg.model)
+            return MODELS.build(cfg.model).eval()
         except (KeyError, TypeError, AttributeError, RuntimeError, AssertionError, UnpicklingError) as error:
             raise ValueError(f'{cfg.filename}: the model cannot be built: {error}') from error
-    model.eval()
-    return model
 
 
 class LinspaceOnCpu(TorchFunctionMode):
@@ -100,7 +103,7 @@ class LinspaceOnCpu(TorchFunctionMode):
 
 
 @contextmanager
-def silence_logs():
+def silence_logs() -> Iterator[None]:
     """Silences the log lines and warnings of building a model."""
     logger = MMLogger.get_current_instance()
     level = logger.level
@@ -126,78 +129,36 @@ def count_costs(model: nn.Module, scope: str, chw: tuple[int, int, int], batch: 
         ValueError: If the model cannot be run on images of this size, or on the meta device.
     """
     labels = label_parts(model)
-    plugged = any(label.startswith(PLUGS) for label in labels.values())
     images = torch.empty(batch, *chw, device='meta')
-
-    def forward() -> None:
-        TASKS[scope].run_inference(model, images)
-
-    with silence_logs():
-        try:
-            macs = count_macs(labels, forward)
-            counter = ElementCounter()
-            elements = _count(labels, forward, counter, lambda: Counter(counter.counts)) if plugged else {}
-        except (ValueError, RuntimeError, TypeError, AttributeError, AssertionError) as error:
-            part = failing_part(error, model)
-            raise ValueError(
-                f'the {type(model).__name__} cannot be run on images of {chw[1]}x{chw[2]}: {part}{error}; supported '
-                'are classifiers, segmentors with decode heads, and detectors with dense or RoI heads'
-            ) from error
-    of_plugs = {part: counts for part, counts in elements.items() if part.startswith(PLUGS)}
+    try:
+        with silence_logs():
+            counts = count_operations(labels, lambda: TASKS[scope].run_inference(model, images))
+    except (ValueError, RuntimeError, TypeError, AttributeError, AssertionError) as error:
+        part = failing_part(error, model)
+        raise ValueError(
+            f'the {type(model).__name__} cannot be run on images of {chw[1]}x{chw[2]}: {part}{error}; supported are '
+            'classifiers, segmentors with decode heads, and detectors with dense or RoI heads'
+        ) from error
+    macs = {part: found[MACS] for part, found in counts.items() if found[MACS]}
+    elements = {part: +Counter({kind: found[kind] for kind in KINDS}) for part, found in counts.items()}
+    of_plugs = {part: found for part, found in elements.items() if part.startswith(PLUGS) and found}
     return Costs(count_parameters(model, labels), macs, of_plugs)
 
 
-def count_macs(labels: Mapping[nn.Module, str], forward: Callable[[], object]) -> Counter[str]:
-    """MACs of a forward pass, by the innermost labelled module."""
-    counter = FlopCounterMode(display=False)
-    flops = _count(labels, forward, counter, lambda: Counter({MACS: counter.get_total_flops()}))
-    # A multiply-accumulate is two floating point operations.
-    return Counter({label: counts[MACS] // 2 for label, counts in flops.items()})
-
-
-class ElementCounter(TorchDispatchMode):
-    """Context manager that counts elementwise operations and reductions.
-
-    Attributes:
-        counts: The counts so far, ``'elementwise'`` and ``'reduction'``.
-    """
-
-    def __init__(self):
-        super().__init__()
-        self.counts: Counter[str] = Counter()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **kwargs or {})
-        name = func.overloadpacket.__name__
-        if name in REDUCTIONS:
-            self.counts[REDUCTION] += args[0].numel()
-        elif torch.Tag.pointwise in func.tags and name not in FREE and isinstance(out, Tensor):
-            self.counts[ELEMENTWISE] += out.numel()
-        return out
-
-
-def _count(
-    labels: Mapping[nn.Module, str],
-    forward: Callable[[], object],
-    mode: AbstractContextManager,
-    read: Callable[[], Counter[str]],
-) -> dict[str, Counter[str]]:
-    """The counts of a mode during a forward pass, by the innermost labelled module.
-
-    Args:
-        labels: Labels of modules.
-        forward: Runs the model.
-        mode: Context in which operations are counted.
-        read: Returns the counts so far.
-    """
+def count_operations(labels: Mapping[nn.Module, str], forward: Callable[[], object]) -> dict[str, Counter[str]]:
+    """MACs, elementwise operations and reductions of a forward pass, by the innermost labelled module."""
+    counter = FlopCounterMode(display=False, custom_mapping={op: FORMULAS[kind] for op, kind in KIND_OF.items()})
     counts: dict[str, Counter[str]] = {}
     running = [REST]
-    booked: Counter[str] = Counter()
+    booked: Counter = Counter()
 
     def book() -> None:
         nonlocal booked
-        now = read()
-        counts.setdefault(running[-1], Counter()).update(now - booked)
+        now = Counter(counter.get_flop_counts().get('Global', {}))
+        own = counts.setdefault(running[-1], Counter())
+        for op, count in (now - booked).items():
+            # A multiply-accumulate is two floating point operations.
+            own.update({KIND_OF[op]: count} if op in KIND_OF else {MACS: count // 2})
         booked = now
 
     def enter(module: nn.Module, inputs: tuple) -> None:
@@ -214,27 +175,20 @@ def _count(
                 stack.callback(handle.remove)
         stack.enter_context(torch.no_grad())
         stack.enter_context(fused_attention(False))
-        with mode:
+        with counter:
             forward()
             book()
-    return {label: count for label, count in counts.items() if count}
+    return counts
 
 
 def count_parameters(model: nn.Module, labels: Mapping[nn.Module, str]) -> Counter[str]:
     """Parameters by the innermost labelled module; shared parameters are counted once."""
+    places = {name: labels[module] for name, module in model.named_modules() if module in labels}
     counts: Counter[str] = Counter()
-    seen: set[nn.Parameter] = set()
-
-    def add(module: nn.Module, label: str) -> None:
-        label = labels.get(module, label)
-        unseen = set(module.parameters(recurse=False)) - seen
-        seen.update(unseen)
-        counts[label] += sum(parameter.numel() for parameter in unseen)
-        for child in module.children():
-            add(child, label)
-
-    add(model, REST)
-    return +counts
+    for name, parameter in model.named_parameters():
+        modules = accumulate(name.split('.'), '{}.{}'.format)
+        counts[[REST, *(places[module] for module in modules if module in places)][-1]] += parameter.numel()
+    return counts
 
 
 # --- the parts ---

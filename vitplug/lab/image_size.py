@@ -6,8 +6,6 @@ from math import ceil
 
 from mmengine.config import Config
 
-#: Longest side that costs are counted for.
-MOST_PIXELS = 100_000
 # Where a transform has the size that it gives. mmcv's transforms have the width first, torchvision's the height.
 SIZES = {
     'Resize': ('scale', -1),
@@ -45,11 +43,8 @@ def read_image_size(cfg: Config, shape: Sequence[int] | None = None) -> ImageSiz
     Raises:
         ValueError: If ``shape`` is invalid, or if the config has no size.
     """
-    if shape is not None and (len(shape) not in (1, 2) or min(shape) < 1 or max(shape) > MOST_PIXELS):
-        raise ValueError(
-            f'--shape {" ".join(map(str, shape))}: expected height and width, or one number for both, of 1 to '
-            f'{MOST_PIXELS:,} pixels'
-        )
+    if shape is not None and (len(shape) not in (1, 2) or min(shape) < 1):
+        raise ValueError(f'--shape {" ".join(map(str, shape))}: expected height and width, or one number for both')
     preprocessor, backbone = (cfg.model.get(part) or {} for part in ('data_preprocessor', 'backbone'))
     pipeline = (cfg.get('test_dataloader') or {}).get('dataset', {}).get('pipeline', ())
     tested = [size for size in map(_size_after, pipeline) if size][-1:]

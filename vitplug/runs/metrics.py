@@ -45,6 +45,6 @@ def greater_is_better(metric: str) -> bool:
     if SMALLER.search(name) or GREATER.search(name):
         return not SMALLER.search(name)
     raise ValueError(
-        f'--metric: the name {metric!r} does not say whether larger values are better: add --better greater or '
-        '--better smaller, or in a grid file greater_is_better = True or False'
+        f'--metric: the name {metric!r} does not say whether larger values are better: write a grid file with '
+        'greater_is_better = True or False'
     )

@@ -8,14 +8,13 @@ from cases import EVEN_HOSTS, HOSTS, PLUGS, TOKEN_HOSTS, images, randomize
 from torch.testing import assert_close
 
 from vitplug.backbones import VisionTransformer
-from vitplug.lab.export import NotExported
-from vitplug.lab.export.formats import FORMATS
-from vitplug.lab.export.trace import folded, open_sizes, quiet, trace
-from vitplug.lab.export.verify import check, compare, round_up
+from vitplug.lab.export.file import FORMATS, Run
+from vitplug.lab.export.trace import NotExported, folded, open_sizes, quiet, trace
+from vitplug.lab.export.verify import compare, round_up
 
 if not hasattr(torch.compiler, 'is_exporting'):
     pytest.skip('this torch cannot say that it exports', allow_module_level=True)
-onnxruntime = pytest.importorskip('onnxruntime')
+pytest.importorskip('onnxruntime')
 pytest.importorskip('onnxscript')
 
 ALL_HOSTS = {**HOSTS, **EVEN_HOSTS, **TOKEN_HOSTS}
@@ -27,35 +26,28 @@ AXES = ('batch', 'height', 'width')
 FIXED = {'mixer': (32, 48)}
 
 
-def export_case(host: str, plugs: str, folder: Path, dynamic=AXES) -> None:
-    """Exports a host with plugs and compares the file.
+def write(program, path: Path) -> Run:
+    """A graph as a file of ONNX, which runs without notes on its sizes."""
+    names = [f'out{i}' for i in range(len(program.graph_signature.user_outputs))]
+    with quiet():
+        FORMATS['.onnx'].write(program, path, dict(outputs=names))
+    run, _ = FORMATS['.onnx'].open(path)
+    return lambda images: [torch.from_numpy(out) for out in run(images)]
 
-    Raises:
-        NotExported or WrongFile: If it cannot be exported, or is wrong.
-    """
+
+def export_case(host: str, plugs: str, folder: Path, dynamic=AXES) -> None:
+    """Exports a host with plugs and compares the file; raises NotExported or WrongFile."""
     model = randomize(ALL_HOSTS[host](plugs=PLUGS[plugs])).float().eval()
-    network, _ = folded(model)
     batch, *size = TRACED if 'batch' in dynamic else (2, *TRACED[1:])
     size = FIXED.get(host, size)
-    x, path = images(*size, batch).float(), folder / 'model.onnx'
-    program = trace(network, x, dynamic)
+    x = images(*size, batch).float()
+    program = trace(folded(model)[0], x, dynamic)
     sizes = open_sizes(program, x, dynamic)
-    names = [f'out{i}' for i in range(len(program.graph_signature.user_outputs))]
-    try:
-        with quiet():
-            FORMATS['onnx'].write(program, path, names, {})
-    except Exception as error:  # whatever torch's exporter raises
-        raise NotExported(' '.join(str(error).split())[:300]) from error
-    session = onnxruntime.InferenceSession(path, providers=['CPUExecutionProvider'])
-
-    def run(x):
-        return [torch.from_numpy(out) for out in session.run(None, {'images': x.numpy()})]
-
+    run = write(program, folder / 'model.onnx')
     least, divisor = sizes or (1, 1)
     others = [(b, *(round_up(max(side, least), divisor) for side in others)) for b, *others in OTHERS]
     shapes = [(b if 'batch' in dynamic else batch, *(other if sizes else size)) for b, *other in others]
-    batches = [(str(shape), images(*shape[1:], shape[0], seed=5).float()) for shape in shapes]
-    check(compare(model, run, batches))
+    compare(model, run, (images(*size, batch, seed=5).float() for batch, *size in shapes))
 
 
 @pytest.mark.slow
@@ -80,12 +72,10 @@ def test_bins_of_any_size_are_pooled(tmp_path):
         def forward(self, images):
             return (torch.nn.functional.adaptive_avg_pool2d(images, (3, 2)),)
 
-    path, pool = tmp_path / 'model.onnx', Pool()
-    FORMATS['onnx'].write(trace(pool, images(16, 24, 3).float(), AXES), path, ['pooled'], {})
-    session = onnxruntime.InferenceSession(path, providers=['CPUExecutionProvider'])
+    run = write(trace(Pool(), images(16, 24, 3).float(), AXES), tmp_path / 'model.onnx')
     for batch, height, width in ((2, 24, 16), (1, 17, 23)):
         x = images(height, width, batch).float()
-        assert_close(torch.from_numpy(session.run(None, {'images': x.numpy()})[0]), *pool(x))
+        assert_close(run(x), [*Pool()(x)])
 
 
 @pytest.mark.integration
@@ -95,11 +85,8 @@ def test_tiny_numbers_are_added(tmp_path):
             small = images.abs() * 1e-9
             return small / (small + 1e-8), small - 1e-9, torch.add(small, 0.5, alpha=1e-8), small.sum() + 1e-8
 
-    path, tiny, x = tmp_path / 'model.onnx', Tiny(), images(4, 4).float()
-    FORMATS['onnx'].write(trace(tiny, x, ()), path, ['a', 'b', 'c', 'd'], {})
-    given = onnxruntime.InferenceSession(path, providers=['CPUExecutionProvider']).run(None, {'images': x.numpy()})
-    for one, other in zip(given, tiny(x), strict=True):
-        assert_close(torch.from_numpy(one), other, atol=0, rtol=1e-5)
+    x = images(4, 4).float()
+    assert_close(write(trace(Tiny(), x, ()), tmp_path / 'model.onnx')(x), [*Tiny()(x)], atol=0, rtol=1e-5)
 
 
 @pytest.mark.slow

@@ -1,8 +1,6 @@
 """Exported files: the same outputs and predictions as PyTorch's, or no file; folded plugs; refused requests."""
 
 import copy
-import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,18 +13,17 @@ from mmengine.registry import MODELS, DefaultScope
 from torch import nn
 from torch.testing import assert_close
 
-from vitplug.lab.export.file import ExportedFile, RunExportedHook, notes_path
 from vitplug.plugs.broad_attention import _pool_along
 from vitplug.runs.prediction.predictor import Predictor
 
 if not hasattr(torch.compiler, 'is_exporting'):
     pytest.skip('this torch cannot say that it exports', allow_module_level=True)
 
-from vitplug.lab.export import Request, WrongFile, export_model
-from vitplug.lab.export.formats import FORMATS
+from vitplug.lab.export.command import check_request, export_model
+from vitplug.lab.export.file import FORMATS, ExportedFile, RunExportedHook
 from vitplug.lab.export.operators import mean_of_bins, repeat_entries
 from vitplug.lab.export.trace import folded, open_sizes, trace
-from vitplug.lab.export.verify import Difference, check, traced_shape, untraced_shapes
+from vitplug.lab.export.verify import WrongFile, compare, traced_shape, untraced_shapes
 
 CONFIGS = Path(__file__).parents[3] / 'configs' / 'digits'
 CLASSIFIER = CONFIGS / 'vit-mini-p4-gab_1xb32-14e_digits-32x32.py'
@@ -53,30 +50,28 @@ def classifier(tmp_path_factory) -> tuple[Config, Path]:
     return cfg, checkpoint(cfg, tmp_path_factory.mktemp('model') / 'a.pth')
 
 
-def request(classifier, out: Path, **settings) -> Request:
-    cfg, weights = classifier
-    return Request(copy.deepcopy(cfg), str(weights), out, **{'format': 'torch', 'dynamic': ('batch',), **settings})
-
-
 @pytest.fixture(scope='module')
 def exported(classifier, tmp_path_factory) -> tuple[Path, list[str]]:
     """The classifier as a file of torch.export, and the lines of the log."""
     out, lines = tmp_path_factory.mktemp('file') / 'a.pt2', []
-    export_model(request(classifier, out), lines.append)
+    cfg, weights = classifier
+    export_model(copy.deepcopy(cfg), str(weights), out, dynamic=['batch'], say=lines.append)
     return out, lines
 
 
 @pytest.mark.integration
-def test_side_file_describes_the_file(classifier, exported):
-    out, lines = exported
-    notes = json.loads(notes_path(out).read_text())
-    cfg, _ = classifier
+@pytest.mark.parametrize('name', ['a.pt2', 'a.onnx'])
+def test_file_describes_itself(classifier, name, tmp_path):
+    cfg, weights = classifier
+    lines = []
+    export_model(copy.deepcopy(cfg), str(weights), tmp_path / name, dynamic=['batch'], say=lines.append)
+    notes = ExportedFile(tmp_path / name).notes
     normalised = cfg.model.get('data_preprocessor') or cfg.data_preprocessor
     assert notes['preprocessing']['mean'] == [float(n) for n in normalised['mean']]
-    assert notes['classes'] == list(CLASSES)
+    assert notes['classes'] == list(CLASSES) and 'GaussianAttentionBias' in notes['config']
     assert notes['part'] == 'scores' and notes['outputs'] == ['scores'] and notes['traced'][1:] == [32, 32]
-    assert any(line.startswith('largest difference from PyTorch') for line in lines)
-    assert any('folded' in line for line in lines)
+    assert any(line.startswith('(5, 1, 32, 32): largest difference') for line in lines)
+    assert any('folded' in line for line in lines) and [*tmp_path.iterdir()] == [tmp_path / name]
 
 
 def test_other_batches_and_sizes_are_refused_where_axes_are_not_open(exported):
@@ -101,53 +96,43 @@ def test_predictions_are_those_of_pytorch(classifier, exported):
         hook.replace(by_file.model, str(other))
 
 
-def test_side_file_of_another_file_is_refused(exported, tmp_path):
-    path = tmp_path / 'b.pt2'
-    path.write_bytes(exported[0].read_bytes() + b' ')
-    notes_path(path).write_text(notes_path(exported[0]).read_text())
-    with pytest.raises(ValueError, match='belongs to another file'):
-        ExportedFile(path)
-
-
 def test_wrong_file_is_removed(classifier, tmp_path, monkeypatch):
-    write = FORMATS['torch'].write
+    cfg, weights = classifier
 
-    def write_wrong(program, path, outputs, notes):
+    def write_wrong(program, path, notes):
         name = [name for name in program.state_dict if name.endswith('weight')][-1]
         with torch.no_grad():
             program.state_dict[name].mul_(1.01)
-        return write(program, path, outputs, notes)
+        return FORMATS['.pt2'].write(program, path, notes)
 
-    monkeypatch.setitem(FORMATS, 'torch', replace(FORMATS['torch'], write=write_wrong))
+    wrong = FORMATS | {'.pt2': FORMATS['.pt2']._replace(write=write_wrong)}
+    monkeypatch.setattr('vitplug.lab.export.command.FORMATS', wrong)
     with pytest.raises(WrongFile, match=r'differs from PyTorch: .* of the largest output\); at most 1e-04 is allowed'):
-        export_model(request(classifier, tmp_path / 'a.pt2'), lambda line: None)
+        export_model(copy.deepcopy(cfg), str(weights), tmp_path / 'a.pt2', dynamic=['batch'], say=lambda line: None)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_numbers_that_are_none_are_wrong():
+@pytest.mark.parametrize('factor', [float('nan'), float('inf'), 1.001])
+def test_other_numbers_are_wrong(factor):
     with pytest.raises(WrongFile):
-        check([Difference('a', 0.0, 0.0), Difference('b', float('inf'), float('inf'))])
-    with pytest.raises(WrongFile):
-        check([Difference('a', float('nan'), float('nan'))])
+        compare(nn.Identity(), lambda x: x * factor, [torch.ones(1, 1, 2, 2)])
 
 
 @pytest.mark.parametrize(
     ('settings', 'error', 'message'),
     [
-        (dict(format='tflite'), ValueError, '--format tflite: unknown; choose from torch, onnx'),
-        (dict(dynamic=('depth',)), ValueError, '--dynamic depth: unknown; choose from batch, height, width'),
+        (dict(dynamic=['depth']), ValueError, '--dynamic depth: unknown; choose from batch, height, width'),
         (dict(part='boxes'), ValueError, '--part boxes: unknown; choose from scores, backbone'),
-        (dict(out='.'), ValueError, r'name a file that ends in \.pt2'),
-        (dict(out='a.onnx'), ValueError, r'name a file that ends in \.pt2'),
+        (dict(out='.'), ValueError, r'name a file that ends in \.onnx or \.pt2'),
         (dict(out='there.pt2'), FileExistsError, 'exists and is not overwritten'),
         (dict(out='no/a.pt2'), FileNotFoundError, 'there is no folder'),
     ],
 )
-def test_bad_requests_are_refused_before_work(classifier, tmp_path, settings, error, message):
+def test_bad_requests_are_refused_before_work(tmp_path, settings, error, message):
     (tmp_path / 'there.pt2').touch()
-    out = tmp_path / settings.pop('out', 'a.pt2') if 'out' in settings else tmp_path / 'a.pt2'
+    settings = dict(out='a.pt2', part='scores', dynamic=[]) | settings
     with pytest.raises(error, match=message):
-        request(classifier, out, **settings).check()
+        check_request(tmp_path / settings['out'], settings['part'], ['scores', 'backbone'], settings['dynamic'])
 
 
 @pytest.mark.parametrize('host', ['vit', 'swin', 'mvit'])

@@ -9,12 +9,12 @@ DIR/cells/<label>_seed<k>_<hash>/config.py          the resolved config
 
 import functools
 import hashlib
+import importlib.util
 import json
-import math
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +27,6 @@ from vitplug.config.parts import as_list, strings_in
 from vitplug.config.text import config_text, named
 from vitplug.files.fingerprint import of_file, of_folder, of_names
 from vitplug.files.whole import write_text
-
-from .grid import Variant
 
 PACKAGE = Path(__file__).resolve().parents[2]
 CELL, CONFIG, OUTPUT, DONE, FAILED = 'cell.json', 'config.py', 'output.log', 'done', 'failed'
@@ -103,28 +101,19 @@ class Cell:
         """
         found = {}
         for path in sorted(self.folder.glob('*/vis_data/scalars.json')):
-            for record in _records(path):
+            *lines, _ = path.read_text(encoding='utf-8').split('\n')  # the last one may be being written
+            for record in map(json.loads, lines):
                 if metric in record:
                     found[int(record['step'])] = float(record[metric])
         return dict(sorted(found.items()))
 
 
-def _records(path: Path) -> Iterator[dict]:
-    """Lines of a file that may be being written: a last line without an end is left out."""
-    *lines, _ = path.read_text(encoding='utf-8').split('\n')
-    return (json.loads(line) for line in lines)
-
-
 # --- what a cell is ---
 
 
-def plan_cell(variant: Variant, seed: int, out: Path) -> tuple[Cell, Config]:
-    """A cell and its config. The folder may not exist yet.
-
-    Raises:
-        OSError: If data or a checkpoint cannot be read.
-    """
-    cfg = deepcopy(variant.cfg)
+def make_cell(label: str, variant: Config, seed: int, out: Path, parameters: int) -> Cell:
+    """Writes what a cell trains; one that has begun stays as it is."""
+    cfg = deepcopy(variant)
     cfg.randomness = {**(cfg.get('randomness') or {}), 'seed': seed}
     hooks = as_list(cfg.get('custom_hooks'))
     if not any(str(hook.get('type')).endswith('PairedWeightsHook') for hook in hooks):
@@ -135,17 +124,13 @@ def plan_cell(variant: Variant, seed: int, out: Path) -> tuple[Cell, Config]:
     visualizer = cfg.get('visualizer')
     if visualizer and not any(one.get('type') == RECORDS['type'] for one in visualizer.get('vis_backends') or []):
         visualizer.vis_backends = [*(visualizer.get('vis_backends') or []), RECORDS]
-    safe = re.sub(r'[^\w.+=-]+', '_', variant.label).strip('_.')[:80]
-    return Cell(variant.label, seed, out / 'cells' / f'{safe}_seed{seed}_{content_hash(cfg)}'), cfg
-
-
-def write_cell(cell: Cell, cfg: Config, parameters: int) -> Cell:
-    """Writes what the cell trains; a cell that has begun stays as it is."""
-    if not (cell.folder / CELL).is_file():
-        note = dict(label=cell.label, seed=cell.seed, parameters=parameters, code=code_hash())
-        write_text(cell.config, config_text(cfg._cfg_dict))
-        write_text(cell.folder / CELL, json.dumps(note, indent=1) + '\n')
-    return read_cell(cell.folder)
+    safe = re.sub(r'[^\w.+=-]+', '_', label).strip('_.')[:80]
+    folder = out / 'cells' / f'{safe}_seed{seed}_{content_hash(cfg)}'
+    if not (folder / CELL).is_file():
+        note = dict(label=label, seed=seed, parameters=parameters, code=vitplug_hash())
+        write_text(folder / CONFIG, config_text(cfg._cfg_dict))
+        write_text(folder / CELL, json.dumps(note, indent=1) + '\n')
+    return read_cell(folder)
 
 
 def read_cell(folder: Path) -> Cell:
@@ -154,10 +139,9 @@ def read_cell(folder: Path) -> Cell:
 
 
 def content_hash(cfg: Config) -> str:
-    """A hash of what the results of a training depend on: settings, and the content of data and checkpoints.
+    """A hash of what the results of a training depend on: settings, and the bytes of data, checkpoints and own modules.
 
-    It does not depend on where these lie, on the order of keys, on logging, or on the number of loader workers. A
-    folder of data is known by the names and sizes of its files, a file by its bytes, an address by its text.
+    It does not depend on where these lie, on the order of keys, on logging, or on the number of loader workers.
     """
     settings = {name: _canonical(cfg[name], name) for name in PARTS if cfg.get(name) is not None}
     content = dict(settings=settings, held=held_by(cfg))
@@ -165,24 +149,39 @@ def content_hash(cfg: Config) -> str:
 
 
 def held_by(cfg: Config) -> dict[str, str]:
-    """Fingerprints of the training and validation data and of the checkpoints of a config, by their places in it."""
+    """Hashes of training and validation data, checkpoints and ``custom_imports``, by their places in a config.
+
+    An address is known by its text.
+    """
     parts = {name: cfg.get(name) for name in ('load_from', 'model')}
     weights = [(key, text) for key, text in strings_in(parts) if WEIGHTS.search(key) and text]
     places = [*data_places(cfg, ('train', 'val')), *((key, Path(text)) for key, text in weights)]
-    held = {key: _fingerprint(os.path.abspath(path)) for key, path in places if path.exists()}
-    return held | {key: of_names([text]) for key, text in weights if '://' in text}
+    held = {key: _hash(os.path.abspath(path)) for key, path in places if path.exists()}
+    held |= {key: of_names([text]) for key, text in weights if '://' in text}
+    modules = as_list((cfg.get('custom_imports') or {}).get('imports'))
+    return held | {f'custom_imports.{module}': _module_hash(module) for module in modules}
 
 
 @functools.cache
-def _fingerprint(path: str) -> str:
+def _hash(path: str) -> str:
     return of_folder(path) if os.path.isdir(path) else of_file(path)
 
 
+def _module_hash(module: str) -> str:
+    """A hash of the code of a module, or of all modules of a package."""
+    spec = importlib.util.find_spec(module)
+    folders = spec.submodule_search_locations if spec else None
+    return _code_hash(Path(folders[0]).rglob('*.py') if folders else [Path(spec.origin)] if spec else [])
+
+
 @functools.cache
-def code_hash() -> str:
-    """A hash of the files of vitplug outside of the laboratory."""
-    files = sorted(path for path in PACKAGE.rglob('*.py') if 'lab' not in path.relative_to(PACKAGE).parts)
-    return of_names(f'{path.relative_to(PACKAGE)} {of_file(path)}' for path in files)
+def vitplug_hash() -> str:
+    """A hash of the code of vitplug outside of the laboratory."""
+    return _code_hash(path for path in PACKAGE.rglob('*.py') if 'lab' not in path.relative_to(PACKAGE).parts)
+
+
+def _code_hash(files: Iterable[Path]) -> str:
+    return of_names(f'{path.name} {of_file(path)}' for path in sorted(files))
 
 
 def _canonical(value: Any, place: str) -> Any:
@@ -196,9 +195,3 @@ def _canonical(value: Any, place: str) -> Any:
     if isinstance(value, str) and any(map(PATHS.fullmatch, place.split('.'))):
         return os.path.basename(os.path.normpath(value)) if value else value
     return value if isinstance(value, str | int | float | None) else str(named(value))
-
-
-def last_finite(curve: Mapping[int, float]) -> float | None:
-    """The value of the last validation; None without one, or if it is not finite."""
-    value = curve[max(curve)] if curve else None
-    return value if value is not None and math.isfinite(value) else None

@@ -4,10 +4,9 @@ import itertools
 import math
 import os
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +54,7 @@ class Grid:
 
     def __post_init__(self) -> None:
         seeds = range(self.seeds) if isinstance(self.seeds, int) else self.seeds
-        if not seeds or isinstance(seeds, str) or any(type(seed) is not int or seed < 0 for seed in seeds):
+        if not seeds:
             raise ValueError(f'seeds = {self.seeds!r}: expected a number such as 5, or a list such as [0, 1, 2]')
         object.__setattr__(self, 'seeds', tuple(dict.fromkeys(seeds)))
         if isinstance(self.metric, str):
@@ -63,46 +62,24 @@ class Grid:
         if self.margin is not None and not 0 < self.margin < math.inf:
             raise ValueError(f'margin = {self.margin!r}: expected a difference above 0, in points of the metric')
         for key, values in self.axes.items():
-            if isinstance(values, str) or not isinstance(values, Sequence) or not values:
+            if isinstance(values, str) or not values:
                 raise ValueError(f'axes: {key} = {values!r}: expected a list of values')
 
 
-@dataclass(frozen=True)
-class Variant:
-    """A combination of plugs and values, trained with every seed.
-
-    Attributes:
-        label: Its name in tables: its plugs and the values of the axes in full.
-        cfg: Its config, without a seed.
-    """
-
-    label: str
-    cfg: Config
-
-
 def read_grid_file(path: Path) -> Grid | None:
-    """Reads a grid file: Python that assigns ``base`` and other entries of :class:`Grid`; None of a config.
-
-    Raises:
-        ValueError: If it has an unknown name or a wrong value.
-    """
+    """Reads a grid file: Python that assigns ``base`` and other entries of :class:`Grid`; None of a config."""
     if not path.is_file() or not re.search(r'^base *=', path.read_text(encoding='utf-8'), re.M):
         return None
     found = Config.fromfile(path, import_custom_modules=False).to_dict()
-    known = [entry.name for entry in fields(Grid)]
-    for name in found:
-        if name not in known:
-            raise ValueError(f'{path}: {name} is unknown: choose from {", ".join(known)}{hint(name, known)}')
     base = found.pop('base')
-    beside = base if '::' in base or os.path.isabs(base) else os.path.normpath(path.parent / base)
-    try:
-        return Grid(base=beside, **found)
-    except ValueError as error:
-        raise ValueError(f'{path}: {error}') from error
+    return Grid(base if '::' in base else os.path.normpath(path.parent / base), **found)
 
 
-def make_variants(grid: Grid) -> list[Variant]:
-    """The variants of a grid, in the order of plugs and axes.
+def make_variants(grid: Grid) -> dict[str, Config]:
+    """The configs of a grid, without seeds, in the order of plugs and axes.
+
+    Returns:
+        By the label of the variant: its plugs and the values of the axes in full.
 
     Raises:
         FileNotFoundError: If there is no base.
@@ -114,20 +91,17 @@ def make_variants(grid: Grid) -> list[Variant]:
             raise ValueError(f'axes: {key}: write {key.rpartition(".")[2].removesuffix("s")}s = [...] in its place')
     if grid.plugs is not None:
         take_plugs(base)
-    names = short_ends(grid.axes)
-    variants = []
+    variants: dict[str, Config] = {}
     for text, values in itertools.product(grid.plugs or [None], itertools.product(*grid.axes.values())):
         settings = dict(zip(grid.axes, values, strict=True))
-        parts = [f'{names[key]}={value}' for key, value in settings.items()]
+        parts = [f'{short_end(key, grid.axes)}={value}' for key, value in settings.items()]
         label = ', '.join([*([] if text is None else [label_of(text)]), *parts]) or UNCHANGED
-        variants.append(Variant(label, _configured(base, text, settings, label)))
-    labels = Counter(variant.label for variant in variants)
-    for label, number in labels.items():
-        if number > 1:
-            raise ValueError(f'{number} variants are called {label!r}: leave all but one out')
-    for label in grid.names:
-        if label not in labels:
-            raise ValueError(f'names: {label!r} is none of the variants {", ".join(labels)}{hint(label, labels)}')
+        if label in variants:
+            raise ValueError(f'two variants are called {label!r}: leave one out')
+        variants[label] = _configured(base, text, settings, label)
+    for label in [*grid.names, baseline_of(grid, [*variants])]:
+        if label not in variants:
+            raise ValueError(f'{label!r} is none of the variants {", ".join(variants)}{hint(label, variants)}')
     return variants
 
 
@@ -145,25 +119,12 @@ def _configured(base: Config, plugs: str | None, settings: Mapping[str, Any], la
 
 
 def baseline_of(grid: Grid, labels: Sequence[str]) -> str:
-    """The label of the baseline: the one that the grid names, that without plugs, or the first.
-
-    Raises:
-        ValueError: If the grid names none of the labels.
-    """
-    if grid.baseline is None:
-        return next((label for label in labels if label.split(', ')[0] == NONE), labels[0])
-    if grid.baseline not in labels:
-        near = hint(grid.baseline, labels)
-        raise ValueError(f'--baseline: {grid.baseline!r} is none of the variants {", ".join(labels)}{near}')
-    return grid.baseline
+    """The label of the baseline: the one that the grid names, that without plugs, or the first."""
+    return grid.baseline or next((label for label in labels if label.split(', ')[0] == NONE), labels[0])
 
 
-def short_ends(names: Iterable[str]) -> dict[str, str]:
-    """The shortest distinct ends of names of settings."""
-    found, names = {}, [*names]
-    for name in names:
-        parts = name.split('.')
-        ends = ['.'.join(parts[-number:]) for number in range(1, len(parts) + 1)]
-        others = [f'.{other}' for other in names if other != name]
-        found[name] = next((end for end in ends if not any(one.endswith(f'.{end}') for one in others)), name)
-    return found
+def short_end(name: str, names: Collection[str]) -> str:
+    """The shortest end of the name of a setting that no other one has."""
+    parts = name.split('.')
+    ends = ('.'.join(parts[-number:]) for number in range(1, len(parts)))
+    return next((end for end in ends if sum(f'.{other}'.endswith(f'.{end}') for other in names) == 1), name)

@@ -17,7 +17,7 @@ COLOURS = {Verdict.BETTER: '#0072b2', Verdict.WORSE: '#d55e00'}
 OPEN_COLOUR, BASELINE_COLOUR = '#555555', '#999999'
 LINE, PANEL, PLOT = 0.17, 1.9, 4.0  # inches: a line of a label, a panel of curves, the axes of the forest plot
 CHARACTER = 0.085  # inches of a character of a label
-WIDEST, MOST_PANELS, MOST_DOTS = 34, 24, 12  # characters of a line; panels; validations that are marked each
+WIDEST = 34  # characters of a line
 # Labels are the user's: a dollar in one begins no formula.
 AS_WRITTEN = {'text.parse_math': False}
 
@@ -86,7 +86,7 @@ def curves_picture(summary: Summary) -> bytes | None:
     """
     if all(len(curve) < 2 for row in summary.rows for curve in row.curves.values()):
         return None
-    shown = summary.compared[:MOST_PANELS] or [summary.reference]
+    shown = summary.compared or [summary.reference]
     titles = [wrapped(row.name) for row in shown]
     columns = min(2, len(shown))
     rows = -(-len(shown) // columns)
@@ -105,8 +105,6 @@ def curves_picture(summary: Summary) -> bytes | None:
         ax.grid(alpha=0.25)
         ax.spines[['top', 'right']].set_visible(False)
     said = f'{summary.metric}, mean and standard deviation over seeds; grey: {summary.reference.name}'
-    if len(summary.compared) > len(shown):
-        said += f'; the first {len(shown)} of {len(summary.compared)} variants'
     figure.suptitle(wrapped(said, 38 * columns), fontsize=9)
     figure.supxlabel('epoch or iteration', fontsize=9)
     return png(figure)
@@ -117,7 +115,7 @@ def _draw_curve(ax: Axes, row: Row, summary: Summary, colour: str) -> None:
     if found is None:
         return
     steps, mean, sd = found
-    ax.plot(steps, mean, color=colour, linewidth=1.5, marker='o' if len(steps) <= MOST_DOTS else None, markersize=3)
+    ax.plot(steps, mean, color=colour, linewidth=1.5, marker='o', markersize=3)
     ax.fill_between(steps, mean - sd, mean + sd, color=colour, alpha=0.2, linewidth=0)
 
 

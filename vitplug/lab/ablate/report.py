@@ -1,17 +1,15 @@
 """The report of a grid: a table for each metric, pictures, and the values of all cells, from what has been trained."""
 
-import csv
-import io
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from vitplug.files.whole import write_bytes, write_text
 from vitplug.statistics.seeds import LEVEL, MOST_SEEDS, mean_and_sd, seeds_needed
-from vitplug.tables import format_table, latex_table, markdown_table
+from vitplug.tables import csv_text, format_table, latex_table, markdown_table
 
 from .pictures import curves_picture, forest_picture
-from .summary import Row, Summary, read_note, summarise
+from .summary import Row, Summary, summarise
 
 NUMERIC = (1, 2, 3, 4, 5, 7)
 
@@ -20,24 +18,13 @@ def write_report(folder: Path, metrics: Sequence[str] = ()) -> None:
     """Prints the tables of a grid and writes the report into its folder, also while cells are running.
 
     ``report.md``, ``report.tex``, ``report.csv`` (a row for each cell), and for each metric a forest
-    plot and, from two validations on, learning curves.
-
-    Args:
-        folder: Folder of the grid.
-        metrics: Metrics that the trainings have recorded; those of the grid by default.
-
-    Raises:
-        FileNotFoundError: If the folder is none of a grid.
-        ValueError: If no training has recorded a metric.
+    plot and, from two validations on, learning curves. Arguments and errors are those of
+    :func:`~vitplug.lab.ablate.summary.summarise`.
     """
-    summaries = [summarise(folder, metric) for metric in metrics or read_note(folder)['metrics']]
-    texts = {
-        'report.md': '\n'.join(map(as_markdown, summaries)),
-        'report.tex': '\n'.join(latex_table(table(summary), NUMERIC) for summary in summaries),
-        'report.csv': as_csv(summaries),
-    }
-    for name, text in texts.items():
-        write_text(folder / name, text)
+    summaries = summarise(folder, metrics)
+    write_text(folder / 'report.md', '\n'.join(map(as_markdown, summaries)))
+    write_text(folder / 'report.tex', '\n'.join(latex_table(table(summary), NUMERIC) for summary in summaries))
+    write_text(folder / 'report.csv', as_csv(summaries))
     for summary in summaries:
         name = re.sub(r'\W+', '_', summary.metric)
         write_bytes(folder / f'report_{name}.png', forest_picture(summary))
@@ -93,7 +80,7 @@ def remarks(summary: Summary) -> Iterator[str]:
         found = {name: seeds_needed(summary.margin, sd) for name, sd in spread.items()}
         told = ', '.join(f'{name} {count or f"over {MOST_SEEDS:,}"}' for name, count in found.items())
         yield f'seeds that find a difference of {summary.margin:g} in 80 % of trials, each variant alone: {told}'
-    done = [cell for row in summary.rows for cell in row.cells if cell.code and cell.seed in row.values]
+    done = [cell for row in summary.rows for cell in row.cells if cell.seed in row.values]
     codes = {cell.code: f'{cell.label} seed {cell.seed}' for cell in done}
     if len(codes) > 1:
         yield f'not comparable without care: {len(codes)} states of vitplug, such as of {", ".join(codes.values())}'
@@ -103,27 +90,18 @@ def remarks(summary: Summary) -> Iterator[str]:
 
 def as_markdown(summary: Summary) -> str:
     """The table and its remarks in Markdown."""
-    rows = [tuple(_plain(text).replace('|', r'\|') for text in row) for row in table(summary)]
-    lines = (f'- {_plain(line)}' for line in remarks(summary))
-    return '\n'.join([f'## {summary.metric}', '', markdown_table(rows, NUMERIC), '', *lines, ''])
-
-
-def _plain(text: str) -> str:
-    return re.sub(r'<(?=[A-Za-z/!?])', '&lt;', text)
+    remarked = (f'- {line}' for line in remarks(summary))
+    return '\n'.join([f'## {summary.metric}', '', markdown_table(table(summary), NUMERIC), '', *remarked, ''])
 
 
 def as_csv(summaries: Sequence[Summary]) -> str:
     """A row for each cell and metric, with its difference to the baseline of the same seed, as the metric gives it."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator='\n')
-    writer.writerow(('variant', 'seed', 'metric', 'value', 'difference', 'parameters', 'error'))
+    rows = []
     for summary in summaries:
         reference = summary.reference.values
         for row, cell in [(own, cell) for own in summary.rows for cell in own.cells]:
             value, seed = row.values.get(cell.seed), cell.seed
             difference = value - reference[seed] if value is not None and seed in reference else None
-            # A label that begins like a formula would be one in a spreadsheet.
-            label = f"'{cell.label}" if cell.label.startswith(('=', '+', '-', '@')) else cell.label
-            error = row.errors.get(seed, '')
-            writer.writerow((label, seed, summary.metric, value, difference, cell.parameters, error))
-    return stream.getvalue()
+            entries = (cell.label, seed, summary.metric, value, difference, cell.parameters)
+            rows.append((*entries, row.errors.get(seed, '')))
+    return csv_text(('variant', 'seed', 'metric', 'value', 'difference', 'parameters', 'error'), rows)

@@ -1,6 +1,7 @@
 """What the cells of a grid amount to: mean, spread and comparison with the baseline, by metric."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -12,7 +13,7 @@ import numpy as np
 from vitplug.runs.metrics import greater_is_better
 from vitplug.statistics.seeds import Comparison, compare
 
-from .cells import CELL, Cell, last_finite, read_cell
+from .cells import CELL, Cell, read_cell
 
 GRID = 'grid.json'
 # Metrics of mmdet, which are shares of one; all others are reported as they are.
@@ -78,67 +79,59 @@ class Summary:
         return f'{done} of {len(self.rows) * len(self.seeds)} cells done' + (f', {failed} failed' if failed else '')
 
 
-def read_note(folder: Path) -> dict[str, Any]:
-    """What the ``grid.json`` of a folder says.
-
-    Raises:
-        FileNotFoundError: If the folder has none.
-    """
-    path = folder / GRID
-    if not path.is_file():
-        raise FileNotFoundError(f'{folder} has no {GRID}: name a config, a grid file or the folder of an ablation')
-    return json.loads(path.read_text(encoding='utf-8'))
-
-
-def summarise(folder: Path, metric: str | None = None) -> Summary:
-    """Reads the folder of a grid, also while cells are running, and compares its variants.
+def summarise(folder: Path, metrics: Sequence[str] = ()) -> list[Summary]:
+    """Reads the folder of a grid, also while cells are running, and compares its variants by each metric.
 
     Args:
         folder: The folder.
-        metric: The metric; None for the first one of the grid.
+        metrics: Metrics that the trainings have recorded; those of the grid by default.
 
     Raises:
         FileNotFoundError: If the folder has no grid.
-        ValueError: If no training has recorded the metric, or its name does not say which values are better.
+        ValueError: If no training has recorded a metric, or its name does not say which values are better.
     """
-    note = read_note(folder)
-    main = next(iter(note['metrics']))
-    metric = metric or main
-    is_new = metric not in note['metrics']
+    note = json.loads((folder / GRID).read_text(encoding='utf-8'))
+    folders = [folder / 'cells' / name for name in note['cells']]
+    cells = [read_cell(path) for path in folders if (path / CELL).is_file()]
+    return [_by_metric(metric, note, cells) for metric in metrics or note['metrics']]
+
+
+def _by_metric(metric: str, note: Mapping[str, Any], cells: Sequence[Cell]) -> Summary:
+    is_new, main = metric not in note['metrics'], next(iter(note['metrics']))
     greater = greater_is_better(metric) if is_new else note['metrics'][metric]
-    folders = [path for name in note['cells'] if (path := folder / 'cells' / name / CELL).is_file()]
-    cells = [read_cell(path.parent) for path in folders]
     curves = {cell: cell.curve(metric) for cell in cells}
-    if is_new and cells and not any(curves.values()):
-        raise ValueError(f'--metric {metric}: no training in {folder} has recorded it; see its vis_data/scalars.json')
+    if is_new and not any(curves.values()):
+        raise ValueError(f'--metric {metric}: no training has recorded it; see vis_data/scalars.json of a cell')
+    scale = points_per_unit(metric)
+    margin = note['margin'] if note['margin'] and metric == main else default_margin(metric)
     own = {label: sorted((cell for cell in cells if cell.label == label), key=attrgetter('seed'))
            for label in note['labels']}  # fmt: skip
     values = {
-        label: {cell.seed: value for cell in ones if cell.is_done and (value := last_finite(curves[cell])) is not None}
+        label: {cell.seed: value for cell in ones if cell.is_done and math.isfinite(value := last_of(curves[cell]))}
         for label, ones in own.items()
     }
-    scale = points_per_unit(metric)
-    margin = note['margin'] if note.get('margin') and metric == main else default_margin(metric)
     points = {label: {seed: scale * value for seed, value in ones.items()} for label, ones in values.items()}
     comparisons = compare(points, note['baseline'], greater, margin=margin)
-    names = note.get('names') or {}
-    rows = tuple(
-        Row(
-            names.get(label, label),
-            ones,
-            {cell.seed: curves[cell] for cell in ones},
-            values[label],
-            {cell.seed: error for cell in ones if (error := _error_of(cell, values[label], metric))},
-            comparisons.get(label),
+    rows = []
+    for label, ones in own.items():
+        lost = f'it is done, but no finite {metric} is in its records'
+        errors = {cell.seed: lost if cell.is_done else cell.error for cell in ones if cell.seed not in values[label]}
+        rows.append(
+            Row(
+                note['names'].get(label, label),
+                ones,
+                {cell.seed: curves[cell] for cell in ones},
+                values[label],
+                {seed: error for seed, error in errors.items() if error},
+                comparisons.get(label),
+            )
         )
-        for label, ones in own.items()
-    )
-    return Summary(metric, greater, rows, note['seeds'], scale, margin)
+    return Summary(metric, greater, tuple(rows), note['seeds'], scale, margin)
 
 
-def _error_of(cell: Cell, values: Mapping[int, float], metric: str) -> str:
-    missing = cell.is_done and cell.seed not in values
-    return f'it is done, but no finite {metric} is in its records' if missing else cell.error
+def last_of(curve: Mapping[int, float]) -> float:
+    """The value of the last validation; NaN without one."""
+    return curve[max(curve)] if curve else math.nan
 
 
 def points_per_unit(metric: str) -> float:

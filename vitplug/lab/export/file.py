@@ -1,40 +1,108 @@
-"""Exported files: how they are read and run, and what they say of themselves."""
+"""Exported files: how they are written and run in each format, and what they say of themselves."""
 
 import json
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 from torch import Tensor, nn
+from torch.export import ExportedProgram
 
 from vitplug.checkpoints.files import local_file
 from vitplug.files.fingerprint import file_hash
 from vitplug.hosting.padding import valid_sizes
 from vitplug.tasks import task_of
 
-from .formats import FORMATS
+from .operators import REPLACED
+
+INPUT = 'images'
+#: Key of the notes inside of files.
+KEY = 'vitplug.json'
+# Of opset 20 on, ONNX's grid sampling, GELU and reductions are those of torch.
+OPSET = 20
+Run = Callable[[Tensor], Sequence[Any]]
+
+
+class Format(NamedTuple):
+    """A format of files.
+
+    Attributes:
+        packages: Packages that writing and checking need.
+        write: Writes a graph with notes.
+        open: Gives a function from images to outputs, NumPy arrays or tensors, and the notes.
+    """
+
+    packages: tuple[str, ...]
+    write: Callable[[ExportedProgram, Path, Mapping[str, Any]], None]
+    open: Callable[[Path], tuple[Run, dict[str, Any]]]
+
+
+def _write_torch(program: ExportedProgram, path: Path, notes: Mapping[str, Any]) -> None:
+    torch.export.save(program, path, extra_files={KEY: json.dumps(notes)})
+
+
+def _open_torch(path: Path) -> tuple[Run, dict[str, Any]]:
+    extra = {KEY: ''}
+    module = torch.export.load(path, extra_files=extra).module()
+    return module, json.loads(extra[KEY])
+
+
+# With gradients, torch splits fused attention into other operations, which fail for open sizes of windows.
+@torch.no_grad()
+def _write_onnx(program: ExportedProgram, path: Path, notes: Mapping[str, Any]) -> None:
+    import onnx
+
+    written: Any = torch.onnx.export(
+        program.run_decompositions(dict(REPLACED)),
+        dynamo=True,
+        verbose=False,
+        opset_version=OPSET,
+        input_names=[INPUT],
+        output_names=notes['outputs'],
+        external_data=False,
+    )
+    written.model.metadata_props[KEY] = json.dumps(notes)
+    written.save(path, external_data=False)
+    onnx.checker.check_model(path)
+
+
+def _open_onnx(path: Path) -> tuple[Run, dict[str, Any]]:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    session = onnxruntime.InferenceSession(path, options, providers=['CPUExecutionProvider'])
+    notes = json.loads(session.get_modelmeta().custom_metadata_map[KEY])
+    return lambda images: session.run(None, {INPUT: images.numpy()}), notes
+
+
+#: The formats by the ending of a file.
+FORMATS = {
+    '.onnx': Format(('onnx', 'onnxscript', 'onnxruntime'), _write_onnx, _open_onnx),
+    '.pt2': Format((), _write_torch, _open_torch),
+}
 
 
 class ExportedFile:
     """An exported part of a model, which runs on the CPU.
 
     Args:
-        path: A file that `tools/export.py` wrote; its side file lies beside it.
+        path: A file that `tools/export.py` wrote.
+
+    Attributes:
+        notes: What the file says of itself.
 
     Raises:
-        ValueError: If its side file is another one's.
-        FileNotFoundError: If it or its side file is missing.
+        FileNotFoundError: If it is missing.
         ImportError: If the package that runs it is missing.
     """
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
-        self.notes = read_notes(self.path)
-        kind = FORMATS[self.notes['format']]
-        kind.check_packages()
-        self._run = kind.open(self.path)
+        self._run, self.notes = FORMATS[self.path.suffix].open(self.path)
 
     def __call__(self, images: Tensor) -> tuple[Tensor, ...]:
         """Outputs for normalised images ``(B, C, H, W)``.
@@ -65,24 +133,6 @@ class ExportedFile:
                 f'{self.path}: the image is padded, and a plug of the model leaves padding out, which a file cannot: '
                 'give images whose sizes are multiples of data_preprocessor.pad_size_divisor'
             )
-
-
-def notes_path(path: Path) -> Path:
-    """The side file of an exported file."""
-    return path.with_name(f'{path.name}.json')
-
-
-def read_notes(path: Path) -> dict[str, Any]:
-    """What an exported file says of itself, in its side file.
-
-    Raises:
-        ValueError: If the side file is another one's.
-    """
-    side = notes_path(path)
-    notes = json.loads(side.read_text(encoding='utf-8'))
-    if notes['sha256'] != file_hash(path):
-        raise ValueError(f'{side}: belongs to another file than {path}: copy the two together')
-    return notes
 
 
 class RunExportedHook(Hook):

@@ -19,16 +19,14 @@ def mean_of_bins(maps: Tensor, output_size: Sequence[int]) -> Tensor:
         output_size: Rows and columns of bins.
 
     Returns:
-        The mean of every bin, ``(..., rows, columns)``.
+        The mean of every bin, ``(..., rows, columns)``; bins may overlap.
     """
-    (height, width), (rows, columns) = maps.shape[-2:], output_size
-    return _weights(height, rows, maps) @ maps @ _weights(width, columns, maps).T
-
-
-def _weights(side: int, bins: int, like: Tensor) -> Tensor:
-    """The share ``(bins, side)`` that every position has in the mean of a bin; bins may overlap."""
-    number = torch.arange(bins, device=like.device)
-    return means_of_ranges(number * side // bins, ceil_div((number + 1) * side, bins), side, like.dtype)
+    shares = []
+    for side, bins in zip(maps.shape[-2:], output_size, strict=True):
+        number = torch.arange(bins, device=maps.device)
+        ends = number * side // bins, ceil_div((number + 1) * side, bins)
+        shares.append(means_of_ranges(*ends, side, maps.dtype))
+    return shares[0] @ maps @ shares[1].T
 
 
 def repeat_entries(x: Tensor, repeats: int, dim: int | None = None, *, output_size: int | None = None) -> Tensor:
@@ -48,16 +46,11 @@ def add_tiny(x: Tensor, other: Tensor | float, *, alpha: float = 1) -> Tensor:
     return x + tiny if x.ndim else (x[None] + tiny)[0]
 
 
-def subtract_tiny(x: Tensor, other: Tensor | float, *, alpha: float = 1) -> Tensor:
-    """:func:`torch.sub` in the same way."""
-    return NotImplemented if isinstance(other, Tensor) else add_tiny(x, -other, alpha=alpha)
-
-
 #: Operators, and what is written in place of each. The writer's own pooling has the bins of the traced size, without
 #: a word, its repetition fails where the number of repeats is open, and it takes tiny numbers for zeros.
 REPLACED: dict[torch._ops.OpOverload, Callable[..., Tensor]] = {
     torch.ops.aten.add.Tensor: add_tiny,
-    torch.ops.aten.sub.Tensor: subtract_tiny,
+    torch.ops.aten.sub.Tensor: lambda x, other, *, alpha=1: add_tiny(x, other, alpha=-alpha),
     torch.ops.aten.adaptive_avg_pool2d.default: mean_of_bins,
     torch.ops.aten.repeat_interleave.self_int: repeat_entries,
 }

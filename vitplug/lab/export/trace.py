@@ -15,12 +15,8 @@ from vitplug.plugs.sockets import Folds
 
 #: Axes of the images that may stay open, and their positions.
 AXES = dict(batch=0, height=2, width=3)
-# The axes that a graph has conditions on.
-SIDES = ('height', 'width')
 # Divisors of sides that are tried.
 DIVISORS = (1, 2, 4, 8, 16, 32, 64)
-# Characters of torch's reason in an error.
-SHOWN = 400
 
 
 @contextmanager
@@ -38,6 +34,11 @@ def quiet() -> Iterator[None]:
 
 class NotExported(ValueError):
     """A model cannot be exported as it was asked for."""
+
+
+def in_short(error: Exception) -> str:
+    """What torch or a runtime says, which may be pages, in one line."""
+    return ' '.join(str(error).split())[:400]
 
 
 def folded(network: nn.Module) -> tuple[nn.Module, int]:
@@ -69,10 +70,9 @@ def trace(network: nn.Module, images: Tensor, dynamic: Sequence[str]) -> Exporte
         with torch.no_grad(), quiet():
             return export(network, (images,), dynamic_shapes=shapes, strict=False)
     except Exception as error:  # whatever torch, a host or a plug raises
-        reason = ' '.join(str(error).split())[:SHOWN]
         wish = f'with dynamic {", ".join(dynamic)}' if dynamic else f'for images of {tuple(images.shape)}'
-        advice = 'leave --dynamic out, or leave axes out of it' if dynamic else 'choose another --part'
-        raise NotExported(f'cannot be exported {wish}: {reason}; {advice}') from error
+        advice = 'leave axes of --dynamic out' if dynamic else 'choose another --part'
+        raise NotExported(f'cannot be exported {wish}: {in_short(error)}; {advice}') from error
 
 
 def open_sizes(program: ExportedProgram, images: Tensor, dynamic: Sequence[str]) -> tuple[int, int] | None:
@@ -91,7 +91,7 @@ def open_sizes(program: ExportedProgram, images: Tensor, dynamic: Sequence[str])
     Raises:
         NotExported: If it holds for no divisor up to 64.
     """
-    sides = [AXES[side] for side in SIDES if side in dynamic]
+    sides = [AXES[side] for side in ('height', 'width') if side in dynamic]
     if not sides:
         return None
     module = program.module()
@@ -109,9 +109,6 @@ def open_sizes(program: ExportedProgram, images: Tensor, dynamic: Sequence[str])
     for divisor in DIVISORS:
         most = max(images.shape[axis] for axis in sides) // divisor * divisor
         if all(holds(side) for side in range(most, most + DIVISORS[-1] + 1, divisor)):
-            below = takewhile(holds, range(most, 0, -divisor))
-            return min(below), divisor
-    raise NotExported(
-        f'cannot be exported with dynamic {", ".join(dynamic)}: the graph holds for traced sizes only; leave '
-        'height and width out'
-    )
+            return min(takewhile(holds, range(most, 0, -divisor))), divisor
+    wish = ', '.join(dynamic)
+    raise NotExported(f'--dynamic {wish}: the graph holds for traced sizes only; leave height and width out')

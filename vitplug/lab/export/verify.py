@@ -1,12 +1,11 @@
-"""A file against PyTorch: at sizes and batches that were not traced, and on real images."""
+"""A file against PyTorch, at sizes and batches that were not traced."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from .file import ExportedFile
+from .trace import in_short
 
 Shape = tuple[int, int, int]
 # Pixels by which sizes that are tried differ: a multiple of the strides of all hosts.
@@ -21,33 +20,14 @@ class WrongFile(ValueError):
     """A file gives other outputs than the model that it was exported from."""
 
 
-@dataclass(frozen=True)
-class Difference:
-    """How far the outputs of a file are from PyTorch's.
-
-    Attributes:
-        images: What was run, such as ``'(2, 3, 256, 224)'`` or a path.
-        largest: Largest difference of an entry; for classes, the share of other ones.
-        relative: The same as a share of the largest output.
-    """
-
-    images: str
-    largest: float
-    relative: float
-
-    def __str__(self) -> str:
-        return f'{self.images}: largest difference {self.largest:.2e} ({self.relative:.1e} of the largest output)'
-
-
 def traced_shape(own: tuple[int, int], dynamic: Sequence[str]) -> Shape:
     """Batch, height and width to trace with, of the size that the model is for.
 
     Open axes get sizes unlike the model's own, so that no size is special by chance.
     """
     height, width = own
-    batch = 3 if 'batch' in dynamic else 1
     return (
-        batch,
+        3 if 'batch' in dynamic else 1,
         round_up(height * 3 // 2) if 'height' in dynamic else height,
         round_up(width * 5 // 4) + 3 * STEP if 'width' in dynamic else width,
     )
@@ -89,52 +69,46 @@ def made_images(shape: Shape, channels: int) -> Tensor:
 
 
 def compare(
-    network: nn.Module, file: ExportedFile | Callable[[Tensor], Sequence[Tensor]], batches: Iterable[tuple[str, Tensor]]
-) -> list[Difference]:
+    network: nn.Module,
+    file: Callable[[Tensor], Sequence[Tensor]],
+    batches: Iterable[Tensor],
+    say: Callable[[str], None] = print,
+) -> None:
     """Runs a file and the network that it was exported from.
 
     Args:
         network: The network, on the CPU.
         file: The file.
-        batches: What is run, and the images ``(B, C, H, W)``.
+        batches: Images ``(B, C, H, W)``.
+        say: Called with a line for each batch.
 
     Raises:
-        WrongFile: If the file fails, or its outputs have other shapes.
+        WrongFile: If the file fails, or its outputs have other shapes or values.
     """
-    differences = []
-    for name, images in batches:
+    for images in batches:
+        name = str(tuple(images.shape))
         with torch.no_grad():
             wanted = network(images)
         try:
             given = file(images)
         except Exception as error:  # whatever a runtime raises
-            raise WrongFile(f'fails on {name}: {" ".join(str(error).split())[:400]}') from error
+            raise WrongFile(f'fails on {name}: {in_short(error)}') from error
         shapes = [[tuple(output.shape) for output in outputs] for outputs in (given, wanted)]
         if shapes[0] != shapes[1]:
             raise WrongFile(f'gives outputs of shapes {shapes[0]} on {name}, and PyTorch {shapes[1]}')
-        pairs = [_difference(a, b) for a, b in zip(given, wanted, strict=True)]
-        differences.append(Difference(name, max(d for d, _ in pairs), max(r for _, r in pairs)))
-    return differences
+        pairs = [difference(a, b) for a, b in zip(given, wanted, strict=True)]
+        largest, relative = map(max, zip(*pairs, strict=True))
+        line = f'{name}: largest difference {largest:.2e} ({relative:.1e} of the largest output)'
+        if not relative <= TOLERANCE:
+            raise WrongFile(f'differs from PyTorch: {line}; at most {TOLERANCE:.0e} is allowed')
+        say(line)
 
 
-def _difference(given: Tensor, wanted: Tensor) -> tuple[float, float]:
+def difference(given: Tensor, wanted: Tensor) -> tuple[float, float]:
     """Largest difference, and as a share of the largest entry; the share of other entries where they are classes."""
     if not wanted.is_floating_point():
         share = (given != wanted).double().mean().item()
         return share, share / OTHER_CLASSES * TOLERANCE
-    difference = (given.double() - wanted.double()).abs()
-    if difference.isnan().any():
-        return float('inf'), float('inf')
-    largest = difference.max().item()
+    found = (given.double() - wanted.double()).abs()
+    largest = float('inf') if found.isnan().any() else found.max().item()
     return largest, largest / max(wanted.abs().max().item(), 1e-6)
-
-
-def check(differences: Sequence[Difference]) -> None:
-    """Checks that all differences are small.
-
-    Raises:
-        WrongFile: names the images with the largest one.
-    """
-    worst = max(differences, key=lambda one: one.relative)
-    if not worst.relative <= TOLERANCE:
-        raise WrongFile(f'differs from PyTorch: {worst}; at most {TOLERANCE:.0e} is allowed')

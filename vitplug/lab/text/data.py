@@ -20,17 +20,6 @@ HIGHEST = 5.0
 Example = tuple[tuple[str, ...], float]
 
 
-def find_files(paths: Iterable[str]) -> list[Path]:
-    """Text files by name; of a folder all ``*.txt`` in it and below."""
-    files = []
-    for path in map(Path, paths):
-        found = sorted(path.rglob('*.txt')) if path.is_dir() else [path] * path.is_file()
-        if not found:
-            raise FileNotFoundError(f'TEXT {path}: no such file, or a folder without *.txt')
-        files += found
-    return files
-
-
 def cut(files: Iterable[Path], tokenizer: Any, length: int) -> list[np.ndarray]:
     """Documents, which blank lines part, as sequences of tokens; none has parts of two.
 
@@ -133,26 +122,24 @@ def read_examples(name: str, data: str | Path, split: str) -> list[Example]:
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If a column is missing, or no line can be read.
+        ValueError: If no line can be read.
     """
     task, path = TASKS[name], Path(data, name, f'{split}.tsv')
     with open(path, encoding='utf-8-sig', newline='') as file:
         lines = csv.DictReader(file, task.heading, restkey='more', delimiter='\t', quoting=csv.QUOTE_NONE)
-        if lacking := {*task.columns} - {*(lines.fieldnames or ())}:
-            raise ValueError(f'{path}: no column {", ".join(sorted(lacking))} in its first line')
-        examples = [_example(task, fields) for fields in lines]
-    kept = [example for example in examples if example is not None]
-    if len(kept) < len(examples):
-        print(f'{path}: {len(examples) - len(kept)} lines left out, {len(kept)} kept')
-    if not kept:
-        raise ValueError(f'{path} has no example: expected labels {task.labels or f"from 0 to {HIGHEST:g}"}')
-    return kept
+        found = [_example(task, fields) for fields in lines]
+    examples = [example for example in found if example is not None]
+    if len(examples) < len(found):
+        print(f'{path}: {len(found) - len(examples)} lines left out, {len(examples)} kept')
+    if not examples:
+        raise ValueError(f'{path} has no example: expected columns {task.columns}, labels {task.labels or "0 to 5"}')
+    return examples
 
 
 def _example(task: Task, fields: Mapping[str, Any]) -> Example | None:
     """The sentences and the target in a line; None if it cannot be read."""
-    *sentences, label = (fields[column] for column in task.columns)
-    if 'more' in fields or None in fields.values():
+    *sentences, label = map(fields.get, task.columns)
+    if 'more' in fields or None in (*sentences, label):
         return None
     if label in task.labels:
         return tuple(sentences), task.labels.index(label)

@@ -15,21 +15,21 @@ from typing import Any
 
 import numpy as np
 import torch
+import transformers
 from scipy import stats
 from sklearn import metrics
 from torch import nn
 
 from vitplug.adapters import load_plugs, plug_in
 from vitplug.commands import command_parser
-from vitplug.errors import one_line_errors
-from vitplug.files.whole import write_whole
-from vitplug.plugs.text import NONE, PLUGS_HELP, label_of, parse_plugs
-from vitplug.statistics.seeds import compare
+from vitplug.files.whole import write_text
+from vitplug.plugs.text import NONE
+from vitplug.statistics.seeds import Comparison, compare, mean_and_sd
 from vitplug.tables import format_table
 
 from .data import HIGHEST, TASKS, Example, Task, read_examples
 from .pretrain import RECORD
-from .training import content_of, library, make_trainer, vocabulary_content
+from .training import content_of, make_trainer, vocabulary_content
 
 WARMUP, ALL = 0.1, 'all'
 #: The metrics, of answers and predictions; those of correlation are NaN where either is constant.
@@ -42,13 +42,9 @@ METRICS = dict(
 )
 
 
-@one_line_errors('interrupted; the same command goes on')
 def main(argv: Sequence[str] | None = None) -> int:
     """Fine-tunes and evaluates."""
     args = _parser().parse_args(argv)
-    if args.plugs is not None:
-        parse_plugs(args.plugs, '--plugs')
-        args.plugs = label_of(args.plugs)
     data = {
         name: {split: read_examples(name, args.data, split) for split in ('train', *TASKS[name].dev)}
         for name in (TASKS if args.task == ALL else [args.task])
@@ -63,9 +59,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 class Sentences(torch.utils.data.Dataset):
     """Examples as inputs of a model; of two sentences, the longer one is cut. Targets that are numbers are up to 1."""
 
-    def __init__(self, examples: Sequence[Example], tokenizer: Any, length: int, task: Task, both_orders: bool = False):
-        self.examples = [*examples, *((texts[::-1], target) for texts, target in examples if both_orders)]
-        self.tokenizer, self.length, self.scale = tokenizer, length, 1 if task.labels else HIGHEST
+    def __init__(self, examples: Sequence[Example], tokenizer: Any, length: int, task: Task):
+        self.examples, self.tokenizer, self.length, self.task = examples, tokenizer, length, task
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -73,33 +68,29 @@ class Sentences(torch.utils.data.Dataset):
     def __getitem__(self, index: int) -> dict[str, Any]:
         texts, target = self.examples[index]
         inputs = self.tokenizer(*texts, truncation='longest_first', max_length=self.length)
-        return dict(inputs, labels=target / self.scale if self.scale > 1 else target)
+        return dict(inputs, labels=target if self.task.labels else target / HIGHEST)
 
 
-def classifier(folder: str, plugs: str | None, num_outputs: int) -> tuple[nn.Module, Any]:
-    """A model with plugs and a new head for sentences, and its tokenizer.
+def classifier(folder: str, num_outputs: int) -> tuple[nn.Module, Any]:
+    """The model of a folder with its plugs and a new head for sentences, and its tokenizer.
 
     Args:
-        folder: A folder of ``save_pretrained`` with weights and tokenizer.
-        plugs: The plugs, as a text; None for those of the folder.
+        folder: A folder that ``pretrain`` has written.
         num_outputs: Outputs of the head; 1 for a number.
 
     Raises:
-        ValueError: If it has other plugs, or lacks weights.
+        ValueError: If it lacks weights.
     """
-    config = library().AutoConfig.from_pretrained(folder, num_labels=num_outputs)
-    used = getattr(config, 'plugs', NONE)
-    if plugs is not None and used not in (NONE, plugs):
-        raise ValueError(
-            f'--plugs {plugs}: {folder} was trained with {used}; leave --plugs out, or name another folder'
-        )
-    network, loading = library().AutoModelForSequenceClassification.from_pretrained(
+    config = transformers.AutoConfig.from_pretrained(folder, num_labels=num_outputs)
+    plugs = getattr(config, 'plugs', NONE)
+    network, loading = transformers.AutoModelForSequenceClassification.from_pretrained(
         folder, config=config, output_loading_info=True
     )
     if lacking := [key for key in loading['missing_keys'] if not re.search('classifier|pooler', key)]:
         raise ValueError(f'--model {folder} lacks weights of the model, such as {lacking[0]}')
-    plug_in(network, plugs or used)
-    return (network if used == NONE else load_plugs(network, folder)), library().AutoTokenizer.from_pretrained(folder)
+    plug_in(network, plugs)
+    network = network if plugs == NONE else load_plugs(network, folder)
+    return network, transformers.AutoTokenizer.from_pretrained(folder)
 
 
 def run(name: str, data: Mapping[str, Sequence[Example]], seed: int, args: argparse.Namespace) -> None:
@@ -110,22 +101,21 @@ def run(name: str, data: Mapping[str, Sequence[Example]], seed: int, args: argpa
     """
     task = TASKS[name]
     torch.manual_seed(seed)
-    model, tokenizer = classifier(args.model, args.plugs, len(task.labels) or 1)
+    model, tokenizer = classifier(args.model, len(task.labels) or 1)
     label, epochs = model.base_model.config.plugs, args.epochs or task.epochs
-    made_of = dict(plugs=label, weights=content_of(*(path.read_bytes() for path in _weights(args.model))))
+    weights = sorted([Path(args.model, 'config.json'), *Path(args.model).glob('*.safetensors')])
+    made_of = dict(plugs=label, weights=content_of(*(path.read_bytes() for path in weights)))
     made_of |= dict(shared=_shared_content(data, epochs, tokenizer, args))
     path = Path(args.out, name, f'{label}_seed{seed}_{content_of(repr(made_of).encode())}.json')
     if path.is_file():
         return
-    sets = {
-        split: Sentences(examples, tokenizer, args.length, task, split == 'train' and task.both_orders)
-        for split, examples in data.items()
-    }
+    turned = [(texts[::-1], target) for texts, target in data['train'] if task.both_orders]
+    sets = {split: Sentences(examples, tokenizer, args.length, task) for split, examples in data.items()}
+    sets['train'].examples = [*data['train'], *turned]
     steps = epochs * math.ceil(len(sets['train']) / args.batch)
-    collate = library().DataCollatorWithPadding(tokenizer)
-    trainer = make_trainer(
-        model, sets['train'], collate, args, steps, WARMUP * steps, seed, save_strategy='no', logging_strategy='no'
-    )
+    given = dict(train_dataset=sets['train'], data_collator=transformers.DataCollatorWithPadding(tokenizer))
+    settings = dict(save_strategy='no', logging_strategy='no')
+    trainer = make_trainer(model, args, steps, WARMUP * steps, seed, given, **settings)
     trainer.train()
     values: dict[str, float | None] = {}
     for split in task.dev:
@@ -136,13 +126,8 @@ def run(name: str, data: Mapping[str, Sequence[Example]], seed: int, args: argpa
         for metric in task.metrics:
             value = 100 * float(METRICS[metric]([target for _, target in data[split]], predicted))
             values['mismatched ' * split.endswith('mismatched') + metric] = value if math.isfinite(value) else None
-    result = made_of | dict(seed=seed, values=values)
-    write_whole(path, lambda part: part.write_text(json.dumps(result, indent=1)))
+    write_text(path, json.dumps(made_of | dict(seed=seed, values=values), indent=1))
     print(f'{name}, {label}, seed {seed}: {values}', flush=True)
-
-
-def _weights(folder: str) -> list[Path]:
-    return sorted(path for kind in ('config.json', '*.safetensors') for path in Path(folder).glob(kind))
 
 
 def _shared_content(data: Mapping, epochs: int, tokenizer: Any, args: argparse.Namespace) -> str:
@@ -161,7 +146,7 @@ def table(out: Path) -> str:
     """
     found: dict[tuple[str, str, str], dict[str, dict[int, float]]] = {}
     for name in TASKS:
-        for one in map(json.loads, (path.read_text() for path in sorted(out.glob(f'{name}/*.json')))):
+        for one in (json.loads(path.read_text()) for path in sorted(out.glob(f'{name}/*.json'))):
             for metric, value in one['values'].items():
                 labels = found.setdefault((name, metric, one['shared'][:6]), {})
                 by_seed = labels.setdefault(f'{one["plugs"]} {one["weights"][:6]}', {})
@@ -171,14 +156,13 @@ def table(out: Path) -> str:
         plain = next((label for label in labels if label.startswith(f'{NONE} ')), None)
         compared = compare(labels, plain) if plain else {}
         for label, by_seed in labels.items():
-            values = [*by_seed.values()]
-            mean = f'{np.mean(values):.1f}' if values else 'undefined'
-            sd = f'{np.std(values, ddof=1):.1f}' if len(values) > 1 else ''
-            rows.append((*key, label, str(len(values)), mean, sd, *_difference(compared.get(label))))
+            mean, sd = mean_and_sd([*by_seed.values()])
+            cells = ('undefined' if mean is None else f'{mean:.1f}', '' if sd is None else f'{sd:.1f}')
+            rows.append((*key, label, str(len(by_seed)), *cells, *_difference(compared.get(label))))
     return format_table(rows, range(4, 9))
 
 
-def _difference(comparison: Any) -> tuple[str, str, str]:
+def _difference(comparison: Comparison | None) -> tuple[str, str, str]:
     if comparison is None or comparison.difference is None:
         return '', '', ''
     ends = '' if comparison.low is None else f'{comparison.low:+.1f} to {comparison.high:+.1f}'
@@ -196,7 +180,6 @@ def _parser() -> argparse.ArgumentParser:
     add('--data', required=True, metavar='DIR', help="GLUE's folders, such as DIR/CoLA with train.tsv and dev.tsv")
     add('--out', required=True, metavar='DIR', help='folder of results')
     add('--model', required=True, metavar='DIR', help='folder that pretrain has written')
-    add('--plugs', help=f'{PLUGS_HELP} (default: those of the folder)')
     add('--seeds', type=int, default=5, metavar='N', help='trainings of each task (default 5)')
     add('--epochs', type=int, metavar='N', help='default 3, and 10 for RTE and STS-B')
     add('--lr', type=float, default=3e-4, help='learning rate of the head (default 3e-4)')

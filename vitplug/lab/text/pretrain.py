@@ -11,67 +11,60 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import transformers
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from vitplug.adapters import plug_in
 from vitplug.commands import command_parser
-from vitplug.errors import one_line_errors
-from vitplug.files.whole import write_whole
-from vitplug.plugs.text import NONE, PLUGS_HELP, label_of, parse_plugs
+from vitplug.files.whole import write_text
+from vitplug.plugs.text import NONE, PLUGS_HELP, label_of
 
-from .data import IGNORED, MaskedWords, cut, find_files
-from .training import content_of, library, make_trainer, vocabulary_content
+from .data import IGNORED, MaskedWords, cut
+from .training import content_of, make_trainer, vocabulary_content
 
 HELD_OUT, MOST_HELD_OUT, RECORD = 50, 512, 'made_of.json'
-SPECIAL = ('[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]')
 
 
-@one_line_errors('interrupted; the same command goes on')
 def main(argv: Sequence[str] | None = None) -> int:
     """Pre-trains a model, from the last checkpoint on; every 50th sequence, 512 at most, is held out."""
     args = _parser().parse_args(argv)
-    parse_plugs(args.plugs, '--plugs')
-    files, out, tokenizer = find_files(args.text), Path(args.out), read_vocabulary(args.vocab)
-    config = library().ElectraConfig.from_pretrained(args.model) if args.model else library().ElectraConfig()
+    folders = map(Path, args.text)
+    files = [file for path in folders for file in (sorted(path.rglob('*.txt')) if path.is_dir() else [path])]
+    words = Path(args.vocab).read_text('utf-8').splitlines()
+    tokenizer = transformers.BertTokenizer(vocab={word: index for index, word in enumerate(words)})
+    config = transformers.ElectraConfig.from_pretrained(args.model) if args.model else transformers.ElectraConfig()
     config.vocab_size = len(tokenizer)
-    settings = {name: getattr(args, name) for name in ('steps', 'batch', 'length', 'lr', 'warmup', 'seed')}
-    claim(
-        out,
-        settings
-        | dict(
-            plugs=label_of(args.plugs),
-            model={key: value for key, value in config.to_diff_dict().items() if key != 'transformers_version'},
-            vocabulary=vocabulary_content(tokenizer),
-            text=content_of(*(file.read_bytes() for file in files)),
-        ),
+    made_of = {name: getattr(args, name) for name in ('steps', 'batch', 'length', 'lr', 'warmup', 'seed')}
+    made_of |= dict(
+        plugs=label_of(args.plugs),
+        model={key: value for key, value in config.to_diff_dict().items() if key != 'transformers_version'},
+        vocabulary=vocabulary_content(tokenizer),
+        text=content_of(*(file.read_bytes() for file in files)),
     )
+    transformers.set_seed(args.seed)
+    model = plug_in(transformers.ElectraForMaskedLM(config), args.plugs)
+    claim(Path(args.out), made_of)
     parts = cut(files, tokenizer, args.length)
     every = min(HELD_OUT, len(parts))
     if every < 2:
         raise ValueError(f'TEXT: {len(parts)} sequences of up to {args.length} tokens; at least 2 are needed')
-    last = library().trainer_utils.get_last_checkpoint(out)
-    library().set_seed(args.seed)
-    model = plug_in(library().ElectraForMaskedLM(config), args.plugs)
-    trainer = make_trainer(
-        model,
-        MaskedWords([part for i, part in enumerate(parts) if i % every < every - 1], tokenizer, args.seed),
-        library().DataCollatorForTokenClassification(tokenizer),
-        args,
-        args.steps,
-        args.warmup,
-        args.seed,
+    trained = [part for index, part in enumerate(parts) if index % every < every - 1]
+    data = dict(
+        train_dataset=MaskedWords(trained, tokenizer, args.seed),
         eval_dataset=MaskedWords(parts[every - 1 :: every][:MOST_HELD_OUT], tokenizer, 0),  # always the same masks
-        eval_on_start=last is None,
-        save_total_limit=2,
-        **{f'{what}_strategy': 'steps' for what in ('eval', 'logging', 'save')},
-        **{f'{what}_steps': args.save_every for what in ('eval', 'logging', 'save')},
+        data_collator=transformers.DataCollatorForTokenClassification(tokenizer),
     )
+    last = transformers.trainer_utils.get_last_checkpoint(args.out)
+    settings = {f'{what}_strategy': 'steps' for what in ('eval', 'logging', 'save')}
+    settings |= {f'{what}_steps': args.save_every for what in ('eval', 'logging', 'save')}
+    settings |= dict(eval_on_start=last is None, save_total_limit=2)
+    trainer = make_trainer(model, args, args.steps, args.warmup, args.seed, data, **settings)
     trainer.compute_loss = masked_loss
     trainer.train(resume_from_checkpoint=last)
     trainer.save_state()
-    tokenizer.save_pretrained(out)
-    model.save_pretrained(out)
+    tokenizer.save_pretrained(args.out)
+    model.save_pretrained(args.out)
     return 0
 
 
@@ -83,18 +76,10 @@ def claim(folder: Path, made_of: dict[str, Any]) -> None:
     """
     path = folder / RECORD
     if not folder.is_dir() or not any(folder.iterdir()):
-        write_whole(path, lambda part: part.write_text(json.dumps(made_of, indent=1)))
+        write_text(path, json.dumps(made_of, indent=1))
     before = json.loads(path.read_text()) if path.is_file() else {}
     if differing := [key for key in made_of if before.get(key) != made_of[key]]:
         raise ValueError(f'{folder} is made of other {", ".join(differing)}; choose another --out')
-
-
-def read_vocabulary(path: str | Path) -> Any:
-    """BERT's tokenizer, lower case, with the WordPiece vocabulary of a ``vocab.txt``."""
-    words = Path(path).read_text('utf-8').splitlines()
-    if lacking := [word for word in SPECIAL if word not in words]:
-        raise ValueError(f'--vocab {path} lacks {", ".join(lacking)}: expected a vocab.txt of BERT, one token a line')
-    return library().BertTokenizer(vocab={word: index for index, word in enumerate(words)})
 
 
 def masked_loss(model: nn.Module, inputs: dict[str, Tensor], return_outputs: bool = False, **rest: Any) -> Any:

@@ -1,29 +1,15 @@
-"""What both commands need: transformers' ``Trainer`` with ELECTRA's settings, and what content is known by."""
+"""transformers' ``Trainer`` with ELECTRA's settings, and the hashes by which content is known."""
 
 import hashlib
-import importlib
 import math
 import re
 from typing import Any
 
 import torch
+import transformers
 from torch import nn
 
 WEIGHT_DECAY, EPSILON, CLIP = 0.01, 1e-6, 1.0
-
-
-def library() -> Any:
-    """transformers, once a command needs it.
-
-    Raises:
-        ImportError: If it is not installed.
-    """
-    try:
-        return importlib.import_module('transformers')
-    except ImportError as error:
-        raise ImportError(
-            f"this needs transformers ({error}): pip install 'transformers[torch]>=5.24,<6' where mmpretrain is not"
-        ) from error
 
 
 def make_optimizer(model: nn.Module, lr: float, layer_decay: float = 1.0) -> torch.optim.AdamW:
@@ -46,50 +32,42 @@ def make_optimizer(model: nn.Module, lr: float, layer_decay: float = 1.0) -> tor
     return torch.optim.AdamW(list(groups.values()), eps=EPSILON)
 
 
+class FiniteLoss(transformers.TrainerCallback):
+    """Ends a training whose loss is not finite, before anything of it is saved."""
+
+    def on_log(self, args, state, control, logs=None, **rest) -> None:
+        if not all(math.isfinite(value) for name, value in (logs or {}).items() if name in ('loss', 'eval_loss')):
+            raise ValueError(f'the loss is not finite at step {state.global_step}: set a lower --lr')
+
+
 def make_trainer(
-    model: nn.Module, data: Any, collate: Any, args: Any, steps: int, warmup: float, seed: int, **options: Any
-) -> Any:
+    model: nn.Module, args: Any, steps: int, warmup: float, seed: int, data: dict[str, Any], **settings: Any
+) -> transformers.Trainer:
     """A ``Trainer``: linear warm-up times linear decay to 0, gradients of norm 1 at most.
 
     Args:
         model: The model.
-        data: The training data.
-        collate: Makes a batch of its entries.
         args: Options of the command: ``out``, ``batch``, ``lr``, and ``layer_decay`` if rates differ by layer.
         steps: Steps of the training.
         warmup: Steps of the warm-up.
         seed: Seed of the order of the data and of dropout.
-        options: Further ``TrainingArguments``; ``eval_dataset`` is the Trainer's.
+        data: The Trainer's ``train_dataset``, ``data_collator`` and ``eval_dataset``.
+        settings: Further ``TrainingArguments``.
 
     Raises:
         ValueError: If each step would have more than ``args.batch`` examples.
     """
-    held_out = options.pop('eval_dataset', None)
-    sizes = dict(per_device_train_batch_size=args.batch, per_device_eval_batch_size=args.batch, max_steps=steps)
-    exact = dict(logging_nan_inf_filter=False, remove_unused_columns=False, max_grad_norm=CLIP)
-    options |= dict(report_to='none', disable_tqdm=True, dataloader_pin_memory=torch.cuda.is_available())
-    settings = library().TrainingArguments(args.out, seed=seed, data_seed=seed, **sizes, **exact, **options)
-    if settings.train_batch_size * settings.world_size != args.batch:
+    settings |= dict(per_device_train_batch_size=args.batch, per_device_eval_batch_size=args.batch, max_steps=steps)
+    settings |= dict(logging_nan_inf_filter=False, remove_unused_columns=False, max_grad_norm=CLIP)
+    settings |= dict(report_to='none', disable_tqdm=True, dataloader_pin_memory=torch.cuda.is_available())
+    settled = transformers.TrainingArguments(args.out, seed=seed, data_seed=seed, **settings)
+    if settled.train_batch_size * settled.world_size != args.batch:
         raise ValueError('several GPUs would make the batch larger than --batch: set CUDA_VISIBLE_DEVICES=0')
     optimizer = make_optimizer(model, args.lr, getattr(args, 'layer_decay', 1.0))
     rate = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: (1 - step / steps) * min(1.0, step / max(warmup, 1.0))
     )
-    return library().Trainer(
-        model, settings, collate, data, held_out, optimizers=(optimizer, rate), callbacks=[_finite_loss()]
-    )
-
-
-def _finite_loss() -> Any:
-    class FiniteLoss(library().TrainerCallback):
-        """Ends a training whose loss is not finite, before anything of it is saved."""
-
-        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **rest: Any) -> None:
-            for name in {'loss', 'eval_loss'} & {*(logs or ())}:
-                if not math.isfinite(float(logs[name])):
-                    raise ValueError(f'the {name} is not finite at step {state.global_step}: set a lower --lr')
-
-    return FiniteLoss()
+    return transformers.Trainer(model, settled, optimizers=(optimizer, rate), callbacks=[FiniteLoss()], **data)
 
 
 def content_of(*parts: bytes) -> str:

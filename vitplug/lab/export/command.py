@@ -1,0 +1,155 @@
+"""The command ``vitplug export``: fold, trace, write, compare with PyTorch, and remove a file that is wrong."""
+
+import argparse
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from mmengine.config import Config
+from torch.export import ExportedProgram
+
+from vitplug.checkpoints.files import local_file
+from vitplug.config.options import add_allow_changes, add_options, add_shape, model_parser
+from vitplug.files.fingerprint import file_hash
+from vitplug.hosting import PluggedModel
+from vitplug.lab.image_size import read_image_size
+from vitplug.lab.study.runs import turns_channels
+from vitplug.runs.checks import model_config
+from vitplug.runs.prediction import Predictor
+from vitplug.tasks import TASKS
+
+from .file import FORMATS, INPUT, ExportedFile
+from .trace import AXES, NotExported, folded, in_short, open_sizes, quiet, trace
+from .verify import compare, made_images, traced_shape, untraced_shapes
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Exports a trained model, and removes the file if it differs from PyTorch."""
+    args = _parser().parse_args(argv)
+    cfg = model_config(args.config, args.checkpoint, 'CHECKPOINT', args.cfg_options)
+    dynamic = [axis for axis in (args.dynamic or '').split(',') if axis]
+    export_model(cfg, args.checkpoint, args.out, args.part, dynamic, args.shape, args.allow_changes)
+
+
+def export_model(
+    cfg: Config,
+    checkpoint: str,
+    out: Path,
+    part: str | None = None,
+    dynamic: Sequence[str] = (),
+    shape: Sequence[int] | None = None,
+    allow_changes: bool = False,
+    say: Callable[[str], None] = print,
+) -> None:
+    """Exports a trained model.
+
+    Args:
+        cfg: Config of the training.
+        checkpoint: Path or address of the checkpoint.
+        out: The new file; its ending names the format, of :data:`~vitplug.lab.export.file.FORMATS`.
+        part: Name of the part, of the task's `parts`; None for the usual one.
+        dynamic: Axes that stay open, of :data:`~vitplug.lab.export.trace.AXES`.
+        shape: Height and width that the model is for; None for those of the config.
+        allow_changes: Whether the checkpoint may be of other settings.
+        say: Called with each line of the log.
+
+    Raises:
+        ValueError: If an option is wrong; NotExported if the model cannot be exported so; WrongFile if the file differs
+            from PyTorch, and is removed.
+        OSError: If the file exists, or has no folder.
+        ImportError: If a package is missing.
+    """
+    parts = TASKS[cfg.default_scope].parts
+    part = part or next(iter(parts))
+    check_request(out, part, list(parts), dynamic)
+    predictor = Predictor(cfg, checkpoint, 'cpu', allow_changes=allow_changes)
+    size = read_image_size(cfg, shape)
+    network = parts[part].network(predictor.model).eval()
+    exported, count = folded(network)
+    say(f'plugs: {count} modules folded to constants' if count else 'plugs: none folded')
+    own = (size.height, size.width)
+    traced = traced_shape(own, dynamic)
+    program = trace(exported, made_images(traced, size.channels), dynamic)
+    sizes = open_sizes(program, made_images(traced, size.channels), dynamic)
+    notes = _notes(cfg, predictor, part, program)
+    notes |= dict(weights=file_hash(Path(local_file(checkpoint))), dynamic=[*dynamic], traced=[*traced], sizes=sizes)
+    try:
+        _write(program, out, notes)
+        say(f'file: {out}, {out.stat().st_size / 1e6:.1f} MB')
+        say(f'input: {INPUT}; outputs: {", ".join(notes["outputs"])} ({parts[part].about})')
+        say(f'dynamic: {", ".join(dynamic) or "none"}; traced with {" x ".join(map(str, traced))}')
+        if sizes:
+            say('sizes: from {} pixels on, multiples of {}; others are refused'.format(*sizes))
+        shapes = untraced_shapes(own, traced, dynamic, sizes)
+        compare(network, ExportedFile(out), (made_images(shape, size.channels) for shape in shapes), say)
+    except BaseException:
+        out.unlink(missing_ok=True)
+        raise
+
+
+def check_request(out: Path, part: str, parts: Sequence[str], dynamic: Sequence[str]) -> None:
+    """Checks options before a model is built; raises as :func:`export_model`."""
+    for option, values, known in (('--dynamic', dynamic, AXES), ('--part', [part], parts)):
+        for value in values:
+            if value not in known:
+                raise ValueError(f'{option} {value}: unknown; choose from {", ".join(known)}')
+    if out.suffix not in FORMATS:
+        raise ValueError(f'--out {out}: name a file that ends in {" or ".join(FORMATS)}')
+    if out.exists():
+        raise FileExistsError(f'--out: {out} exists and is not overwritten: choose another name')
+    if not out.parent.is_dir():
+        raise FileNotFoundError(f'--out {out}: there is no folder {out.parent}: create it first')
+    for package in FORMATS[out.suffix].packages:
+        import_module(package)
+
+
+def _write(program: ExportedProgram, out: Path, notes: dict[str, Any]) -> None:
+    try:
+        with quiet():
+            FORMATS[out.suffix].write(program, out, notes)
+    except Exception as error:  # whatever an exporter raises
+        raise NotExported(f'cannot be written as {out.suffix}: {in_short(error)}; choose another format') from error
+
+
+def _notes(cfg: Config, predictor: Predictor, part: str, program: ExportedProgram) -> dict[str, Any]:
+    """What a file says of itself."""
+    model, count = predictor.model, len(program.graph_signature.user_outputs)
+    mean, std = (getattr(model.data_preprocessor, name, None) for name in ('mean', 'std'))
+    return dict(
+        task=TASKS[cfg.default_scope].name,
+        part=part,
+        outputs=[part] if count == 1 else [f'{part}{i}' for i in range(count)],
+        counts_padding=isinstance(model.backbone, PluggedModel) and bool(model.backbone.plug_names),
+        # What happens to the pixels between the test pipeline, which loads and resizes, and the file.
+        preprocessing=dict(
+            mean=None if mean is None else mean.flatten().tolist(),
+            std=None if std is None else std.flatten().tolist(),
+            channel_order='RGB' if turns_channels(model.data_preprocessor) else 'BGR, as OpenCV reads',
+            pad_size_divisor=getattr(model.data_preprocessor, 'pad_size_divisor', 1),
+        ),
+        classes=predictor.task.classes,
+        versions={'vitplug': version('vitplug'), 'torch': torch.__version__},
+        config=cfg.pretty_text,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = model_parser(
+        'export', 'Export a trained model as one file, compare it with PyTorch, and remove it if it differs.'
+    )
+    parser.add_argument(
+        '--out', required=True, type=Path, metavar='FILE', help='new file: FILE.onnx, or FILE.pt2 of torch.export'
+    )
+    parser.add_argument(
+        '--part',
+        metavar='NAME',
+        help='part of the model: scores (classifiers); logits or argmax (segmentors); features (detectors); backbone',
+    )
+    parser.add_argument('--dynamic', metavar='AXES', help=f'axes that stay open, of {",".join(AXES)}')
+    add_shape(parser)
+    add_options(parser)
+    add_allow_changes(parser)
+    return parser
