@@ -83,7 +83,7 @@ def export_model(
         say(f'dynamic: {", ".join(dynamic) or "none"}; traced with {" x ".join(map(str, traced))}')
         if sizes:
             say('sizes: from {} pixels on, multiples of {}; others are refused'.format(*sizes))
-        shapes = untraced_shapes(own, traced, dynamic, sizes)
+        shapes = untraced_shapes(own, dynamic, sizes)
         compare(network, ExportedFile(out), (made_images(shape, size.channels) for shape in shapes), say)
     except BaseException:
         out.unlink(missing_ok=True)

@@ -8,7 +8,9 @@ from torch import Tensor, nn
 from .trace import in_short
 
 Shape = tuple[int, int, int]
-# Pixels by which sizes that are tried differ: a multiple of the strides of all hosts.
+# Images of a batch, and pixels that open sides have more than the model's own: what is traced, and what is compared.
+TRACED, COMPARED = (3, 64, 96), ((1, 0, 0), (5, 0, 0), (1, 32, 160), (5, 128, 32))
+# A multiple of the strides of all hosts.
 STEP = 32
 # Largest difference, as a share of the largest output.
 TOLERANCE = 1e-4
@@ -21,40 +23,28 @@ class WrongFile(ValueError):
 
 
 def traced_shape(own: tuple[int, int], dynamic: Sequence[str]) -> Shape:
-    """Batch, height and width to trace with, of the size that the model is for.
-
-    Open axes get sizes unlike the model's own, so that no size is special by chance.
-    """
-    height, width = own
-    return (
-        3 if 'batch' in dynamic else 1,
-        round_up(height * 3 // 2) if 'height' in dynamic else height,
-        round_up(width * 5 // 4) + 3 * STEP if 'width' in dynamic else width,
-    )
+    """Batch, height and width to trace with, of the size that the model is for; open axes are unlike its own."""
+    return _shape(own, dynamic, TRACED, (1, STEP))
 
 
-def untraced_shapes(
-    own: tuple[int, int], traced: Shape, dynamic: Sequence[str], sizes: tuple[int, int] | None
-) -> list[Shape]:
+def untraced_shapes(own: tuple[int, int], dynamic: Sequence[str], sizes: tuple[int, int] | None) -> list[Shape]:
     """Batches and sizes to compare: two batches of three sizes, none of them traced, as far as axes are open.
 
     Args:
         own: Height and width that the model is for.
-        traced: What was traced.
         dynamic: The open axes.
         sizes: Smallest side and divisor, see :func:`~vitplug.lab.export.trace.open_sizes`.
     """
-    batch, height, width = traced
-    least, divisor = sizes or (1, 1)
+    return list(dict.fromkeys(_shape(own, dynamic, more, sizes or (1, 1)) for more in COMPARED))
 
-    def taken(*sides: int) -> list[int]:
-        return [round_up(max(side, least), divisor) for side in sides]
 
-    heights = taken(own[0], height + STEP, round_up(height * 3 // 4)) if 'height' in dynamic else [height] * 3
-    widths = taken(own[1], round_up(width * 3 // 4), width + 2 * STEP) if 'width' in dynamic else [width] * 3
-    batches = (1, batch + 2) if 'batch' in dynamic else (batch,)
-    found = dict.fromkeys(zip(heights, widths, strict=True))
-    return [(b, *size) for size in found for b in batches]
+def _shape(own: tuple[int, int], dynamic: Sequence[str], more: Shape, sizes: tuple[int, int]) -> Shape:
+    least, divisor = sizes
+    height, width = (
+        round_up(max(side + step, least), divisor) if axis in dynamic else side
+        for axis, side, step in zip(('height', 'width'), own, more[1:], strict=True)
+    )
+    return more[0] if 'batch' in dynamic else 1, height, width
 
 
 def round_up(side: int, step: int = STEP) -> int:
