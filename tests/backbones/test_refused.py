@@ -45,7 +45,7 @@ CHECKS = [
     (SwinTransformer, dict(STOCK_SWIN, frozen_stages=0), 'frozen_stages=0: .* set 1 for the embedding and the first'),
     (SwinTransformer, dict(STOCK_SWIN, strides=(4, 2, 2)), r'strides=\(4, 2, 2\)'),
     (VisionTransformer, dict(STOCK_VIT, out_origin=True), 'out_origin=True: .*its outputs are those of blocks'),
-    (FoundationTransformer, dict(arch='dinov4-b'), "arch='dinov4-b': unknown; choose from .*'dinov3-b'"),
+    (FoundationTransformer, dict(arch='dinov4-b'), "arch='dinov4-b': unknown; choose from .*dinov3-{s,"),
 ]
 
 

@@ -73,6 +73,10 @@ _NETWORKS: tuple[tuple[str, dict[str, Any]], ...] = (
     (r'siglip-.*', _SIGLIP),
     (r'beit-.*', _BEIT),
 )
+NAMES = (
+    'dinov2-{s,b,l,g}, dinov2-{s,b,l,g}-reg, dinov3-{s,s+,b,l,h+,7b}, eva02-{t,s,b,l}, mae-{b,l,h}, clip-{b,l}, '
+    'siglip-{b,l}, beit-{b,l}'
+)
 # Names whose sizes are those of another architecture of :class:`VisionTransformer`.
 _SIZES = re.compile(r'(?:mae|clip|siglip|beit)-(.*)|(dinov2-.*)-reg')
 
@@ -87,23 +91,8 @@ def network_settings(arch: str) -> dict[str, Any]:
     sizes = _SIZES.fullmatch(arch)
     known = (sizes[1] or sizes[2]) if sizes else arch
     if not matching or known not in VisionTransformer.arch_zoo:
-        raise ValueError(f'arch={arch!r}: unknown; choose from {network_names()}')
+        raise ValueError(f'arch={arch!r}: unknown; choose from {NAMES}')
     return {key: value for settings in matching for key, value in settings.items()} | dict(arch=known)
-
-
-def network_names() -> list[str]:
-    """The short names of the networks."""
-    zoo = VisionTransformer.arch_zoo
-    named = [name for name in zoo if re.fullmatch(r'(?:dinov[23]|eva02)-(?:.\+?|7b)', name)]
-    registers = [f'{name}-reg' for name in named if name.startswith('dinov2')]
-    return sorted(
-        [
-            *named,
-            *registers,
-            *(f'{kind}-{size}' for kind in ('mae', 'clip', 'siglip', 'beit') for size in 'bl'),
-            'mae-h',
-        ]
-    )
 
 
 @MODELS.register_module()

@@ -33,14 +33,6 @@ def takes(
         leaves_out: Tensors of files that this class does not read either.
     """
 
-    def stock_defaults() -> dict[str, Any]:
-        """The arguments of the class with their defaults; none where there is no such library."""
-        for library in filter(find_spec, libraries):
-            stock = getattr(import_module(f'{library}.models.backbones'), backbone)
-            parameters = list(inspect.signature(stock.__init__).parameters.values())[1:]
-            return {parameter.name: parameter.default for parameter in parameters}
-        return {}
-
     def decorate(init: Callable[..., None]) -> Callable[..., None]:
         parameters = list(inspect.signature(init).parameters.values())[1:]
         positional = [p.name for p in parameters if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
@@ -50,7 +42,7 @@ def takes(
         def build(self, *args: Any, **settings: Any) -> None:
             settings = _with_init_cfg(settings)
             unknown = settings.keys() - {*positional, *own}
-            defaults = stock_defaults() if unknown else {}
+            defaults = _defaults(backbone, libraries) if unknown else {}
             theirs = sorted(unknown & defaults.keys())
             if not theirs:
                 return init(self, *args, **settings)
@@ -68,6 +60,15 @@ def takes(
         return build
 
     return decorate
+
+
+def _defaults(backbone: str, libraries: Sequence[str]) -> dict[str, Any]:
+    """The arguments of a library's class with their defaults; none where there is no such library."""
+    for library in filter(find_spec, libraries):
+        stock = getattr(import_module(f'{library}.models.backbones'), backbone)
+        parameters = list(inspect.signature(stock.__init__).parameters.values())[1:]
+        return {parameter.name: parameter.default for parameter in parameters}
+    return {}
 
 
 def _with_init_cfg(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -39,17 +39,12 @@ class DiverseClassifier(ImageClassifier):
         settings: Arguments of mmpretrain's ``ImageClassifier``; the backbone must be one of vitplug's.
 
     Raises:
-        ValueError: If ``diversity`` is invalid, or if a block is not in the backbone.
+        ValueError: If ``diversity`` is invalid; in the first forward, if a block is not in the backbone.
     """
 
     def __init__(self, *, diversity: Mapping | None, **settings):
         super().__init__(**settings)
         self.diversity_weight, self.diversity_layers = _read_diversity(diversity)
-        if self.diversity_layers and max(self.diversity_layers) >= len(self.backbone.plugged_blocks()):
-            raise ValueError(
-                f'diversity.layers={list(self.diversity_layers)}: the backbone has blocks 0 to '
-                f'{len(self.backbone.plugged_blocks()) - 1}'
-            )
 
     def run_backbone(
         self, inputs: Tensor, mix: Callable[[Tensor], Tensor] | None = None

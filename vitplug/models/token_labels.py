@@ -122,11 +122,8 @@ class TokenLabelHead(VisionTransformerClsHead):
         in_channels: Width of a token.
         dense_weight: Weight of the tokens' loss.
         cls_weight: Weight of the class token's loss.
-        smoothing: Label smoothing of all targets.
+        smoothing: Label smoothing of all targets, from 0 to below 1.
         settings: Other arguments of mmpretrain's ``VisionTransformerClsHead``.
-
-    Raises:
-        ValueError: If a weight is negative or ``smoothing`` is outside [0, 1).
     """
 
     def __init__(
@@ -139,11 +136,6 @@ class TokenLabelHead(VisionTransformerClsHead):
         **settings,
     ):
         super().__init__(num_classes, in_channels, **settings)
-        for name, weight in dict(dense_weight=dense_weight, cls_weight=cls_weight).items():
-            if weight < 0:
-                raise ValueError(f'{name}={weight}: expected a number of at least 0')
-        if not 0 <= smoothing < 1:
-            raise ValueError(f'smoothing={smoothing}: expected a number from 0 to below 1')
         self.dense_weight, self.cls_weight, self.smoothing = dense_weight, cls_weight, smoothing
         self.aux_head = nn.Linear(in_channels, num_classes)
 
