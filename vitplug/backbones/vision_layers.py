@@ -214,10 +214,10 @@ class TransformerLayer(BaseModule):
                 ffn_type,
                 embed_dims,
                 shape.hidden_dims,
-                layer_scale_init_value,
-                dict(type='DropPath', drop_prob=drop_path_rate),
                 norm_cfg if ffn_norm else None,
                 dict(num_fcs=num_fcs, ffn_drop=drop_rate, act_cfg=act_cfg),
+                layer_scale_init_value=layer_scale_init_value,
+                dropout_layer=dict(type='DropPath', drop_prob=drop_path_rate),
             )
             shape = replace(shape, hidden_dims=self.ffn.hidden_dims)
         self.shape = shape
@@ -255,18 +255,11 @@ def _with_branches(shape: BlockShape, with_attn: bool, with_ffn: bool) -> BlockS
 
 
 def build_mlp(
-    ffn_type: str,
-    embed_dims: int,
-    hidden_dims: int,
-    layer_scale_init_value: float,
-    dropout_layer: dict,
-    norm_cfg: dict | None,
-    settings: Mapping,
+    ffn_type: str, embed_dims: int, hidden_dims: int, norm_cfg: dict | None, settings: Mapping, **shared
 ) -> PluggedFFN | PluggedSwiGLU:
-    """The MLP of a type; ``settings`` are those that SwiGLU does not have."""
+    """The MLP of a type. SwiGLU has no place for ``settings``, the other one none for ``norm_cfg``."""
     check_choice('ffn_type', ffn_type, ('origin', 'swiglu_fused', 'swiglu'))
     if ffn_type == 'origin':
-        settings = dict(settings, dropout_layer=dropout_layer, layer_scale_init_value=layer_scale_init_value)
-        return PluggedFFN(embed_dims, hidden_dims, **settings)
+        return PluggedFFN(embed_dims, hidden_dims, **settings, **shared)
     width = PluggedSwiGLU.fused_width(hidden_dims) if ffn_type == 'swiglu_fused' else hidden_dims
-    return PluggedSwiGLU(embed_dims, width, layer_scale_init_value, norm_cfg, dropout_layer)
+    return PluggedSwiGLU(embed_dims, width, norm_cfg=norm_cfg, **shared)
