@@ -22,10 +22,3 @@ def test_variables_of_the_user_are_kept(users, spin_count, only_tensors, monkeyp
             monkeypatch.delenv(name)
     prepare()
     assert os.environ.get('GOMP_SPINCOUNT') == spin_count and os.environ.get(ONLY_TENSORS) == only_tensors
-
-
-def test_files_that_the_user_trusts_may_run_code(monkeypatch):
-    monkeypatch.delenv(ONLY_TENSORS, raising=False)
-    monkeypatch.setattr('sys.argv', ['train.py', 'a.py', '--unsafe-unpickle'])
-    prepare()
-    assert ONLY_TENSORS not in os.environ

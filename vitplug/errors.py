@@ -17,10 +17,6 @@ class TrainingStopped(RuntimeError):
     """A training or a test ended before its time; the message says why, and what to do."""
 
 
-class CheckpointNotRead(TrainingStopped):
-    """A checkpoint is missing, broken or of another model, or would have to run code to be read."""
-
-
 @contextmanager
 def one_line_errors(interrupted: str = 'interrupted') -> Iterator[None]:
     """Turns errors that a user can mend into one line on stderr; others keep their traceback.

@@ -1,7 +1,6 @@
 """How a process of vitplug starts. Standard library only."""
 
 import os
-import sys
 
 # The variable that makes torch.load read tensors only, whatever its caller says, and the one that overrides it.
 ONLY_TENSORS, NOT_ONLY_TENSORS = 'TORCH_FORCE_WEIGHTS_ONLY_LOAD', 'TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD'
@@ -10,13 +9,12 @@ ONLY_TENSORS, NOT_ONLY_TENSORS = 'TORCH_FORCE_WEIGHTS_ONLY_LOAD', 'TORCH_FORCE_N
 def prepare() -> None:
     """Prepares this process and those that it starts; to be called before torch is loaded.
 
-    Files that a config names run no code, unless `--unsafe-unpickle` says so.
+    Files that a config names run no code, unless torch's own variable says so.
 
     Waiting OpenMP threads spin, 300,000 rounds by default. On a shared machine they take CPU time from the threads they
     wait for, and a step takes several times as long; after 1,000 rounds they sleep. Variables of the user are kept.
     """
-    trusted = any(option.startswith('--unsafe') for option in sys.argv)
-    if NOT_ONLY_TENSORS not in os.environ and not trusted:
+    if NOT_ONLY_TENSORS not in os.environ:
         os.environ[ONLY_TENSORS] = '1'
     if 'OMP_WAIT_POLICY' not in os.environ:
         os.environ.setdefault('GOMP_SPINCOUNT', '1000')

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 import vitplug.registry  # noqa: F401 (finds configs of mmseg)
 from vitplug import backbones as hosts
 from vitplug.checkpoints import load_pretrained
-from vitplug.checkpoints.formats.swin import ORIGINAL_SWIN, ORIGINAL_SWIN_V2
+from vitplug.checkpoints.formats.others import ORIGINAL_SWIN, ORIGINAL_SWIN_V2
 from vitplug.checkpoints.formats.vit import MMSEG_VIT, TIMM_VIT
 
 PAGE = Path(__file__).parents[1] / 'hosts.md'

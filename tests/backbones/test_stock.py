@@ -13,7 +13,7 @@ from torch import nn
 
 from vitplug.backbones import SwinTransformer, VisionTransformer
 from vitplug.checkpoints import load_pretrained
-from vitplug.checkpoints.formats.swin import ORIGINAL_SWIN
+from vitplug.checkpoints.formats.others import ORIGINAL_SWIN
 from vitplug.checkpoints.formats.vit import TIMM_VIT
 
 SWIN = dict(embed_dims=12, depths=(2, 2, 1), num_heads=(1, 2, 3), strides=(4, 2, 2))

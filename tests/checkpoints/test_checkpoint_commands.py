@@ -1,7 +1,6 @@
 """The commands: what they write, and that errors are one line and cost nothing."""
 
 import re
-from pathlib import Path
 
 import pytest
 import torch
@@ -10,8 +9,6 @@ from safetensors.torch import load_file
 
 from vitplug.checkpoints import read_checkpoint
 from vitplug.checkpoints.checkpoint_commands import convert_main
-
-TOOLS = Path(__file__).resolve().parents[2] / 'tools'
 
 
 def assert_same(got, expected):
@@ -53,24 +50,16 @@ def fails(capsys, command, *argv):
     return line
 
 
-@pytest.mark.parametrize('wrapper', ['', 'module.'])
+@pytest.mark.parametrize('wrapper', ['', 'module.', '_orig_mod.'])
 def test_prefix_that_leaves_task_heads_out_is_named(wrapper, tmp_path, capsys):
     source, target = tmp_path / 'segmentor.pth', tmp_path / 'timm.pth'
     state = {f'backbone.{key}': value for key, value in vit().state_dict().items()}
     state |= {'decode_head.conv_seg.weight': torch.zeros(3, 24, 1, 1)}
     torch.save({f'{wrapper}{key}': value for key, value in state.items()}, source)
     line = fails(capsys, convert_main, source, target, '--to', 'timm')
-    prefix = f'{wrapper}backbone.'
-    assert line.endswith(f"keep vitplug's format; --prefix {prefix} converts the backbone alone")
+    [prefix] = re.findall(r'--prefix (\S+)\)', line)
     convert_main([str(source), str(target), '--to', 'timm', '--prefix', prefix])
     assert len(torch.load(target)) == len(state) - 1
-
-
-def test_several_networks_name_the_option(tmp_path, capsys):
-    state = {f'{who}.{key}': value for who in ('student', 'teacher') for key, value in vit().state_dict().items()}
-    torch.save(state, tmp_path / 'two.pth')
-    line = fails(capsys, convert_main, tmp_path / 'two.pth', tmp_path / 'new.pth')
-    assert "set prefix to one of 'student.' (OpenMMLab ViT), 'teacher.' (OpenMMLab ViT)" in line
 
 
 def test_convert_refuses(tmp_path, capsys):
@@ -82,5 +71,5 @@ def test_convert_refuses(tmp_path, capsys):
     assert (tmp_path / 'there.pth').read_text() == 'precious'
     assert 'resnet.pth: the keys' in fails(capsys, convert_main, tmp_path / 'resnet.pth', tmp_path / 'new.pth')
     assert 'no such checkpoint' in fails(capsys, convert_main, tmp_path / 'none.pth', tmp_path / 'new.pth')
-    assert "unknown suffix '.onnx'" in fails(capsys, convert_main, tmp_path / 'stock.pth', tmp_path / 'new.onnx')
+    assert 'new.onnx must end in .pth or' in fails(capsys, convert_main, tmp_path / 'stock.pth', tmp_path / 'new.onnx')
     assert not (tmp_path / 'new.pth').exists()

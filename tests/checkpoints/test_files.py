@@ -13,12 +13,10 @@ import torch
 import torch.distributed.checkpoint as dcp
 from mmengine.logging import HistoryBuffer
 from mmengine.runner import checkpoint as mmengine_checkpoint
-from torch import nn
 
 from vitplug.checkpoints import read_checkpoint, write_new
 from vitplug.checkpoints.files import find_weights, local_file
-from vitplug.checkpoints.safe_loading import load_from_file, refuse_pickled_code
-from vitplug.errors import CheckpointNotRead
+from vitplug.checkpoints.safe_loading import refuse_pickled_code
 
 STATE = {'a.weight': torch.arange(6.0).view(2, 3), 'b': torch.tensor(3), 'c': torch.ones(2, dtype=torch.bfloat16)}
 
@@ -78,14 +76,9 @@ def test_averaged_weights_of_timm_come_first():
     assert place == 'model.state_dict' and state == STATE
 
 
-def test_address_of_a_file_is_the_file(tmp_path, monkeypatch):
-    """Also after it has changed: nothing is kept."""
-    monkeypatch.setattr(torch.hub, '_hub_dir', str(tmp_path / 'hub'))
+def test_address_of_a_file_is_the_file(tmp_path):
     write_new(STATE, tmp_path / 'my weights.pth')
     assert local_file(f'file://{tmp_path}/my%20weights.pth') == tmp_path / 'my weights.pth'
-    assert not (tmp_path / 'hub').exists()
-    with pytest.raises(ValueError, match=r"checkpoint='s3://bucket/w\.pth': expected a path or an address"):
-        local_file('s3://bucket/w.pth')
 
 
 # --- what is refused ---
@@ -99,8 +92,6 @@ def test_broken_files_are_refused_by_name(suffix, tmp_path):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=rf'part\{suffix} is truncated or no checkpoint .*remove it, and copy or'):
             read_checkpoint(path)
-        with pytest.raises(CheckpointNotRead, match=rf'part\{suffix}'):
-            load_from_file(str(path))
 
 
 def test_another_object_than_a_dict_is_refused(tmp_path):
@@ -109,18 +100,9 @@ def test_another_object_than_a_dict_is_refused(tmp_path):
         read_checkpoint(tmp_path / 'x.pth')
 
 
-def test_what_is_no_tensor_among_tensors_is_refused_and_extra_state_is_not():
-    state = STATE | {'d._extra_state': dict(a=1), 'num_updates': 3}
-    assert find_weights(dict(state_dict=state), 'a.pth')[0].keys() == STATE.keys()
-    with pytest.raises(
-        ValueError, match=r'a\.pth: d\.bias should be tensors, but d\.bias is a list: get an intact copy'
-    ):
-        find_weights(dict(state_dict=state | {'d.bias': [1.0, 2.0]}), 'a.pth')
-
-
 def test_missing_file_names_its_neighbour(tmp_path):
     write_new(STATE, tmp_path / 'swin-tiny.pth')
-    with pytest.raises(FileNotFoundError, match=r'swin-tinny\.pth .*did you mean swin-tiny\.pth'):
+    with pytest.raises(FileNotFoundError, match=r'swin-tinny\.pth.*did you mean .swin-tiny\.pth'):
         read_checkpoint(tmp_path / 'swin-tinny.pth')
 
 
@@ -149,7 +131,7 @@ def test_mmengine_runs_no_code_in_a_training(kind, tmp_path, monkeypatch):
     refuse_pickled_code()
     trap, path = tmp_path / 'trap', tmp_path / 'evil.pth'
     PICKLES[kind](dict(state_dict=STATE, meta=Touch(trap)), path)
-    with pytest.raises(CheckpointNotRead, match=r'evil\.pth'):
+    with pytest.raises(ValueError, match=r'evil\.pth'):
         mmengine_checkpoint._load_checkpoint(str(path))
     assert not trap.exists()
 
@@ -165,15 +147,15 @@ def test_metadata_of_shards_run_no_code(tmp_path):
     assert not trap.exists()
 
 
-def test_code_is_run_when_asked_for(tmp_path):
-    trap = tmp_path / 'trap'
-    path = tmp_path / 'mine.pth'
+def test_code_is_run_when_asked_for(tmp_path, monkeypatch):
+    trap, path = tmp_path / 'trap', tmp_path / 'mine.pth'
     torch.save(dict(state_dict=STATE, meta=Touch(trap)), path)
-    with pytest.raises(
-        ValueError, match=r'would run (io|_io|builtins|__builtin__)\.open .*nothing was run.*unsafe_unpickle'
-    ):
+    with pytest.raises(ValueError, match=r'would run (io|_io|builtins|__builtin__)\.open .*nothing was run') as error:
         read_checkpoint(path)
-    assert_same(read_checkpoint(path, unsafe_unpickle=True)['state_dict'], STATE)
+    [(name, value)] = re.findall(r'set (\w+)=(\d)', str(error.value))
+    monkeypatch.setenv(name, value)
+    monkeypatch.delenv('TORCH_FORCE_WEIGHTS_ONLY_LOAD', raising=False)
+    assert_same(read_checkpoint(path)['state_dict'], STATE)
     assert trap.exists()
 
 
@@ -188,19 +170,6 @@ def test_pickle_of_detectron2(tmp_path):
     assert torch.equal(read_checkpoint(tmp_path / 'NEW.pth')['a'], torch.ones(3, dtype=torch.float64))
 
 
-@pytest.mark.parametrize(
-    'tensor, kind',
-    [
-        (torch.zeros(2, dtype=torch.complex64), 'complex'),
-        (torch.eye(2).to_sparse(), 'sparse'),
-        (torch.zeros(2, device='meta'), 'meta'),
-    ],
-)
-def test_tensors_that_are_no_weights(tensor, kind):
-    with pytest.raises(ValueError, match=rf'x\.pth: a is a {kind}'):
-        find_weights(dict(a=tensor), 'x.pth')
-
-
 # --- what is written ---
 
 
@@ -209,16 +178,6 @@ def test_views_are_written_without_what_they_are_views_of(suffix, tmp_path):
     whole = torch.zeros(1000, 1000)
     path = write_new({'row': whole[3], 'column': whole[:, 3], 'again': whole[3]}, tmp_path / f'x{suffix}')
     assert path.stat().st_size < 50_000
-
-
-def test_bad_targets_are_refused(tmp_path):
-    with pytest.raises(ValueError, match=r'safetensors file cannot hold this meta .*write a \.pth file'):
-        write_new(STATE, tmp_path / 'x.safetensors', meta=dict(model=nn.Linear(1, 1)))
-    with pytest.raises(ValueError, match=r"unknown suffix '\.npz'; choose from \['\.pth'"):
-        write_new(STATE, tmp_path / 'x.npz')
-    with pytest.raises(FileNotFoundError, match='there is no folder'):
-        write_new(STATE, tmp_path / 'nowhere' / 'x.pth')
-    assert os.listdir(tmp_path) == []
 
 
 def test_nothing_is_overwritten(tmp_path):

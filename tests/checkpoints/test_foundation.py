@@ -1,14 +1,18 @@
 """Files of foundation models: every tensor is used or named, outputs are those of the other library, and back."""
 
 import re
+from functools import partial
 
 import pytest
 import timm
 import torch
+from cases import randomize
 from foundation_models import HUGGING_FACE, MODELS, ODD, TRAINED, images, transformers
 from safetensors.torch import save_file
+from timm.models import eva, vision_transformer
 
 from vitplug.checkpoints import convert, load_pretrained
+from vitplug.checkpoints.formats import FORMATS
 
 ALL = {**MODELS, **HUGGING_FACE}
 
@@ -153,3 +157,34 @@ def test_eva_without_swiglu():
     theirs = timm.create_model('eva_giant_patch14_224', embed_dim=32, num_heads=2, depth=1, img_size=56)
     with pytest.raises(ValueError, match='timm EVA has no SwiGLU'):
         convert(theirs.state_dict())
+
+
+def split_halves(state):
+    """EVA-02's authors have both halves of a SwiGLU apart."""
+    pairs = [
+        (key.replace('w12', f'w{part + 1}') if 'w12' in key else key, piece)
+        for key, value in state.items()
+        for part, piece in enumerate(value.chunk(2) if 'w12' in key else [value])
+    ]
+    return dict(pairs)
+
+
+# Formats of authors that timm reads by code of its own.
+READ_BY_TIMM = {
+    'OpenAI CLIP': ('vit_base_patch16_clip_224', partial(vision_transformer._convert_openai_clip, prefix='')),
+    'original EVA-02': ('eva02_base_patch14_224', eva.checkpoint_filter_fn),
+}
+
+
+@pytest.mark.parametrize('name', READ_BY_TIMM)
+def test_timm_reads_the_same_from_files_of_the_authors(name):
+    network, read = READ_BY_TIMM[name]
+    model = timm.create_model(network, embed_dim=32, num_heads=2, depth=2, img_size=56, num_classes=0)
+    stock = randomize(model).state_dict()
+    known = next(known for known in FORMATS if known.name == name)
+    theirs = split_halves(known.from_vitplug(convert(stock).state))
+    converted = convert(theirs)
+    assert converted.source is known
+    expected, back = read(theirs, model), convert(converted.state, 'timm').state
+    assert expected.keys() == back.keys() == stock.keys()
+    assert all(torch.equal(expected[key], value) for key, value in back.items())

@@ -1,4 +1,4 @@
-"""Convert a checkpoint: python tools/model_converters/convert.py SRC DST [--to vitplug|timm] [--unsafe-unpickle]"""
+"""Convert a checkpoint: python tools/model_converters/convert.py SRC DST [--to vitplug|timm]"""
 
 import sys
 

@@ -1,7 +1,7 @@
 """Reads, converts, loads and writes checkpoints of timm, OpenMMLab and the authors of papers."""
 
 from .files import find_weights, read_checkpoint, write_new
-from .formats import convert, recognise, to_vitplug
+from .formats import convert, recognise
 from .pretrained import Pretrained, load_pretrained
 
 __all__ = [
@@ -11,6 +11,5 @@ __all__ = [
     'load_pretrained',
     'read_checkpoint',
     'recognise',
-    'to_vitplug',
     'write_new',
 ]

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from vitplug.commands import command_parser
 from vitplug.errors import one_line_errors
+from vitplug.files.named import check_new_file
 
-from .files import WRONG_SHAPES, check_new, find_meta, find_weights, local_file, read_checkpoint, write_new
-from .formats import TARGETS, convert, recognise
-from .formats.format import Nameless
+from .files import SUFFIXES, WRONG_SHAPES, find_meta, find_weights, local_file, read_checkpoint, write_new
+from .formats import TARGETS, convert
 
 
 def convert_main(argv: Sequence[str] | None = None) -> None:
@@ -22,28 +22,22 @@ def convert_main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument('target', metavar='DST', type=Path, help='new file; .pth, .pt or .safetensors')
     parser.add_argument('--to', choices=TARGETS, default='vitplug', help='format of the keys (default vitplug)')
     parser.add_argument('--prefix', help='use only the keys that begin with this, such as backbone.')
-    parser.add_argument('--unsafe-unpickle', action='store_true', help='allow the file to run code')
     args = parser.parse_args(argv)
     with one_line_errors():
-        print(convert_file(args.source, args.target, args.to, args.prefix, args.unsafe_unpickle))
+        print(convert_file(args.source, args.target, args.to, args.prefix))
 
 
-def convert_file(source: str, target: Path, to: str, prefix: str | None, unsafe_unpickle: bool) -> str:
+def convert_file(source: str, target: Path, to: str, prefix: str | None) -> str:
     """Converts a file and returns a one-line summary.
 
     Raises:
         ValueError or OSError: If reading, converting or writing fails; each names the file.
     """
-    check_new(target)
-    content = read_checkpoint(local_file(source), unsafe_unpickle)
+    check_new_file(target, 'DST', SUFFIXES)
+    content = read_checkpoint(local_file(source))
     state, _ = find_weights(content, source)
     try:
         converted, source_format, notes = convert(state, to, prefix)
-    except Nameless as error:
-        _, inner_prefix = recognise(state)
-        outside = inner_prefix and not prefix and not any(key.startswith('backbone.') for key in error.keys)
-        advice = f'; --prefix {inner_prefix} converts the backbone alone' if outside else ''
-        raise ValueError(f'{source}: {error}{advice}') from error
     except WRONG_SHAPES as error:
         raise ValueError(f'{source}: {error}') from error
     # timm's own files are bare state dicts.

@@ -1,26 +1,29 @@
-"""Which tensors of a checkpoint a model takes, and which ones either lacks: what is free, and what is refused."""
+"""Whether the tensors of a checkpoint fit a model: what is free, and what is refused."""
 
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from vitplug.plugs.plug_set import is_plug
 
-from .files import some_of
-from .settings import ABSENT, find_default
+from .files import WRONG_SHAPES, check_finite, some_of
+from .formats import is_derived
+from .settings import defaults
+from .unseen import BACKBONE, check_grid
 
-BACKBONE = 'backbone.'
 #: The rotary positions of Heo et al., whose frequencies no tensor shows.
 AXIAL = 'axial or mixed'
+# Allowed types of weights; torch would silently cast any other type.
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 # Norms and class blocks after the last block of a stage: which of them a model has depends on its outputs.
 _AFTER_BLOCKS = re.compile(r'(?:norm\d*|ln[12]|downstream_norms|post_network)\.')
 _STAGE_NORM = re.compile(r'(?:norm|downstream_norms\.)(\d+)\.')
 # What pre-training leaves in a file beside the network.
 _OF_PRETRAINING = re.compile(r'(?:mask_token|decoder_\w+|local_cls_norm)(?:\.|$)')
-_BLOCK = re.compile(r'((?:stages\.\d+\.|transformers\.\d+\.)?(?:layers|blocks|encoder))\.(\d+)\.')
 # A tensor's name, and the argument of a host that makes its network with it, and without it. Of rows with one argument,
 # the first counts.
 _ARGUMENTS = [
@@ -120,23 +123,15 @@ def check_fit(
         problems.append(f'the backbone has no place for {_tensors(unused)} of it: {some_of(unused)}')
     if turned:
         problems.append(f'its positions are rotated as {rotary!r}, which no tensor needs to show')
-    own, theirs = _count_blocks(loaded + missing), _count_blocks(loaded + unused)
-    advised = [
-        *_advise(_in_both(unused, own, theirs), backbone, 1),
-        *_advise(_in_both(missing, own, theirs), backbone, 2),
-    ]
-    arguments = [argument.format(num_storage_tokens) for argument in advised]
+    own, theirs = ({_kind(key) for key in (*loaded, *keys)} for keys in (missing, unused))
+    arguments = [*_advise(theirs - own, backbone, 1), *_advise(own - theirs, backbone, 2)]
+    arguments = [argument.format(num_storage_tokens) for argument in arguments]
     if turned:
         arguments.append(f'rotary={rotary!r}' if rotary != AXIAL else "plugs=[dict(type='RotaryPosition')]")
-    arguments += [
-        f'an arch with {theirs[place]} blocks in {place}, not {own[place]}'
-        for place in own
-        if place in theirs and own[place] != theirs[place]
-    ]
-    advice = f'set {"; ".join(dict.fromkeys(arguments))}' if arguments else 'use a checkpoint of the same architecture'
+    advice = f'set {"; ".join(arguments)}' if arguments else 'use a checkpoint of the same architecture'
     restart = ''
     if missing or unused:
-        name = _part((missing or unused)[0])
+        name = (missing or unused)[0].removesuffix('.weight').removesuffix('.bias')
         restart = f' To start from the rest all the same, list parts of these names: reset=[{name!r}, ...]'
     raise ValueError(
         f'{coverage.source} is of another network: {"; ".join(problems)}. For the same network, {advice}.{restart}'
@@ -174,10 +169,10 @@ def _is_further_output(key: str, stages: Collection[str]) -> bool:
 
 def _advise(keys: Collection[str], backbone: nn.Module, column: int) -> Iterator[str]:
     """The arguments that give the backbone these tensors (column 1), or take them from it (column 2)."""
-    named = set()
+    named, known = set(), defaults(type(backbone))
     for row in _ARGUMENTS:
         argument = row[column].partition('=')[0]
-        is_known = argument == 'type' or find_default(type(backbone), argument) is not ABSENT
+        is_known = argument == 'type' or argument in known
         if is_known and argument not in named and any(re.fullmatch(row[0], key) for key in keys):
             named.add(argument)
             yield row[column]
@@ -185,92 +180,75 @@ def _advise(keys: Collection[str], backbone: nn.Module, column: int) -> Iterator
         yield 'the plugs of the checkpoint'
 
 
-def _in_both(keys: Collection[str], own: Mapping[str, int], theirs: Mapping[str, int]) -> list[str]:
-    """The tensors outside of blocks that only one of two networks has, whose numbers of blocks are given."""
-    inside = {key: match for key in keys if (match := _BLOCK.match(key))}
-    return [
-        key
-        for key in keys
-        if key not in inside or int(inside[key][2]) < min(counts.get(inside[key][1], 0) for counts in (own, theirs))
-    ]
-
-
-def _count_blocks(keys: Iterable[str]) -> dict[str, int]:
-    """The number of blocks by the list that they are in."""
-    numbers_in: dict[str, set[str]] = {}
-    for match in filter(None, map(_BLOCK.match, keys)):
-        numbers_in.setdefault(match[1], set()).add(match[2])
-    return {place: len(numbers) for place, numbers in numbers_in.items()}
+def _kind(key: str) -> str:
+    """A tensor's name without its numbers: networks of other depths have the same kinds of tensors."""
+    return re.sub(r'\.\d+\.', '.{}.', key)
 
 
 def _tensors(keys: Collection[str]) -> str:
     return '1 tensor' if len(keys) == 1 else f'{len(keys)} tensors'
 
 
-def _part(key: str) -> str:
-    """A name for ``reset``: the block, or the module or parameter, of a tensor."""
-    match = _BLOCK.match(key)
-    return match[0].rstrip('.') if match else key.removesuffix('.weight').removesuffix('.bias')
-
-
 def _count(keys: Collection[str]) -> str:
     return f'{len(keys)} ({some_of(keys, 3)})' if keys else '0'
 
 
-# --- what no key shows ---
-
-# The settings by which a backbone's is changed.
-_SET = dict(num_heads='arch', activation='act_cfg', eps='eps in norm_cfg')
+# --- a whole model's weights ---
 
 
-def describe_unseen(backbone: nn.Module) -> dict[str, object]:
-    """Settings that change a network's outputs and not its tensors: heads, activation, epsilon of norms, rotations."""
-    arch = getattr(backbone, 'arch_settings', {})
-    norms = sorted({module.eps for module in backbone.modules() if isinstance(module, nn.LayerNorm)})
-    activations = sorted({type(m).__name__ for m in backbone.modules() if type(m).__name__.endswith(('GELU', 'ReLU'))})
-    rotary = getattr(getattr(backbone, 'rotary', None), 'mode', None)
-    described = dict(num_heads=arch.get('num_heads'), activation=activations, eps=norms, rotary=rotary)
-    return {key: value for key, value in described.items() if value}
-
-
-def check_unseen(settings: Mapping, backbone: nn.Module, path: str | os.PathLike) -> None:
-    """Refuses a checkpoint whose config states other heads, another activation or another epsilon.
+def check_state(
+    model: nn.Module, state: Mapping[str, Tensor], settings: Mapping, path: str | os.PathLike, exact: bool = False
+) -> None:
+    """Checks the weights of a training, by the model's keys, before anything is loaded.
 
     Args:
-        settings: See :func:`~vitplug.checkpoints.settings.read_settings`.
-        backbone: The backbone.
+        model: The model.
+        state: The weights.
+        settings: The config of their training, see :func:`~vitplug.checkpoints.settings.read_settings`.
         path: The checkpoint, for the error.
+        exact: Refuse tensors of another shape, which hosts would resize: an optimizer's state is not resized.
 
     Raises:
-        ValueError: Names the setting and both values.
+        ValueError: If a number is not finite, or a tensor of another type, of another grid of tokens or, if ``exact``,
+            of another shape than the model's.
     """
-    cfg = _get(settings, 'model', 'backbone')
-    arch = _get(cfg, 'arch') or cfg
-    arch = getattr(backbone, 'arch_zoo', {}).get(arch) if isinstance(arch, str) else arch
-    activation = _get(cfg, 'layer_cfgs', 'act_cfg', 'type') or _get(cfg, 'act_cfg', 'type')
-    theirs = dict(
-        num_heads=_get(arch, 'num_heads'),
-        activation=[activation.rpartition('.')[2]] if activation else None,
-        eps=[_get(cfg, 'norm_cfg', 'eps')] if _get(cfg, 'norm_cfg', 'eps') else None,
-    )
-    for name, own in describe_unseen(backbone).items():
-        if not theirs.get(name):
-            continue
-        same = plain(own) == plain(theirs[name]) if name == 'num_heads' else set(theirs[name]) <= set(own)
-        if not same:
+    own = model.state_dict()
+    # Masks and the like hold infinity in every model.
+    finite = {name for name, value in own.items() if value.isfinite().all()}
+    check_finite({name: value for name, value in state.items() if name in finite}, path)
+    for name, value in state.items():
+        if name in own and own[name].is_floating_point() and value.dtype not in FLOATS:
             raise ValueError(
-                f'{path} was trained with {name}={plain(theirs[name])}, which its tensors do not show, and the '
-                f'backbone has {plain(own)}: set {_SET[name]} as in the config of that training'
+                f'{path}: {name} is stored as {value.dtype}: expected one of {[str(kind) for kind in FLOATS]}; '
+                'get a file with the original, unconverted weights'
             )
+    check_grid(model, state, settings, path)
+    if changed := [name for name in own if exact and name in state and own[name].shape != state[name].shape]:
+        raise misfit(path, changed, len(own))
 
 
-def _get(cfg: object, *keys: str) -> object:
-    """A setting in nested dicts, None where there is none."""
-    for key in keys:
-        cfg = cfg.get(key) if isinstance(cfg, Mapping) else None
-    return cfg
+def load_state(model: nn.Module, state: Mapping[str, Tensor], path: str | os.PathLike) -> list[str]:
+    """Loads all weights of a model.
+
+    Returns:
+        The weights of a backbone and of plugs in ``state`` that the model has no place for.
+
+    Raises:
+        ValueError: If a tensor of the model is missing, or does not fit.
+    """
+    try:
+        missing, unexpected = model.load_state_dict(state, strict=False)
+    except WRONG_SHAPES as error:
+        raise ValueError(f'{path} does not fit the model of the config: {error}') from error
+    lacking = [name for name in missing if not is_derived(name) and not name.endswith('num_batches_tracked')]
+    if lacking:
+        raise misfit(path, lacking, len(model.state_dict()))
+    return [name for name in unexpected if (name.startswith(BACKBONE) or is_plug(name)) and not is_derived(name)]
 
 
-def plain(value: object) -> str:
-    """A value, or the values of a list, for a message."""
-    return ' and '.join(str(item) for item in value) if isinstance(value, list | tuple) else str(value)
+def misfit(path: str | os.PathLike, lacking: Collection[str], count: int) -> ValueError:
+    """The error for tensors of a model, of ``count``, that a checkpoint lacks or has in another shape."""
+    return ValueError(
+        f'{path} does not fit the model of the config: {len(lacking)} of its {count} parameters and buffers are not in '
+        f'it, or in another shape, e.g. {some_of(lacking, 3)}: use a checkpoint of this config'
+    )

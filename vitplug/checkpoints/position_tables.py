@@ -13,7 +13,8 @@ from vitplug.compat import is_exporting
 
 #: How tables are resized, see :func:`resize_position_map`.
 INTERPOLATE_MODES = ('bicubic', 'bilinear', 'bicubic-antialias', 'bicubic-offset')
-#: Numbers of prefix tokens that the table of a checkpoint may have.
+#: Numbers of prefix tokens that the table of a checkpoint may have: DeiT III has no position for its class token, the
+#: distilled DeiT one for each of its two tokens.
 PREFIXES = (0, 1, 2)
 
 
@@ -24,19 +25,8 @@ def is_same(source: Sequence[int], target: Sequence[int]) -> bool:
     return tuple(source) == tuple(target)
 
 
-def resize_position_table(
-    table: Tensor, source: tuple[int, int], target: tuple[int, int], mode: str, num_prefix: int
-) -> Tensor:
-    """Resizes a position table ``(1, prefix + h * w, D)`` from one grid to another; the prefix stays as it is."""
-    if is_same(source, target):
-        return table
-    prefix, grid = table[:, :num_prefix], table[:, num_prefix:]
-    image = resize_position_map(grid.transpose(1, 2).unflatten(2, tuple(source)), target, mode)
-    return torch.cat((prefix, image.flatten(2).transpose(1, 2)), dim=1)
-
-
 def resize_position_map(table: Tensor, target: tuple[int, int], mode: str) -> Tensor:
-    """The same of a table ``(1, D, h, w)``; gives ``(1, D, target h, target w)``.
+    """Resizes a table ``(1, D, h, w)``; gives ``(1, D, target h, target w)``.
 
     Args:
         table: The table.
@@ -57,44 +47,15 @@ def resize_position_map(table: Tensor, target: tuple[int, int], mode: str) -> Te
     return F.interpolate(table.float(), mode=method, align_corners=False, **settings).to(table.dtype)
 
 
-def fit_position_table(
-    table: Tensor,
-    target: tuple[int, int],
-    mode: str,
-    num_prefix: int,
-    name: str,
-    other_prefixes: Iterable[int] = (),
+def resize_position_table(
+    table: Tensor, source: tuple[int, int], target: tuple[int, int], mode: str, num_prefix: int
 ) -> Tensor:
-    """Makes a checkpoint's position table fit this model's grid and prefix tokens.
-
-    Args:
-        table: ``(1, prefix + h * w, D)``; its grid is square, or this model's.
-        target: This model's grid ``(h, w)``.
-        mode: Interpolation mode.
-        num_prefix: This model's entries before the grid's.
-        name: Name of the table in messages.
-        other_prefixes: Numbers of such entries the checkpoint may have instead. Surplus ones at the end are
-            dropped, missing ones are 0, as if the token had no position.
-
-    Returns:
-        ``(1, num_prefix + h * w, D)``.
-
-    Raises:
-        ValueError: If the table fits no square grid.
-    """
-    found = find_grid(table.shape[1], target, (num_prefix, *other_prefixes))
-    if found is None:
-        raise ValueError(
-            f'{name}: the checkpoint has {table.shape[1]} entries, which are no square grid plus '
-            f'{num_prefix} prefix tokens; resize it to the grid {tuple(target)} before loading'
-        )
-    source, prefix = found
-    if prefix != num_prefix:
-        kept = F.pad(table[:, : min(prefix, num_prefix)], (0, 0, 0, max(0, num_prefix - prefix)))
-        table = torch.cat((kept, table[:, prefix:]), dim=1)
-    if source != tuple(target):
-        print_log(f'resizing {name} from a {source[0]}x{source[1]} grid to {target[0]}x{target[1]}', logger='current')
-    return resize_position_table(table, source, target, mode, num_prefix)
+    """The same of a table ``(1, prefix + h * w, D)``; the prefix stays as it is."""
+    if is_same(source, target):
+        return table
+    prefix, grid = table[:, :num_prefix], table[:, num_prefix:]
+    image = resize_position_map(grid.transpose(1, 2).unflatten(2, tuple(source)), target, mode)
+    return torch.cat((prefix, image.flatten(2).transpose(1, 2)), dim=1)
 
 
 def find_grid(count: int, target: tuple[int, int], prefixes: Iterable[int]) -> tuple[tuple[int, int], int] | None:
@@ -103,17 +64,39 @@ def find_grid(count: int, target: tuple[int, int], prefixes: Iterable[int]) -> t
     It is the wanted one or a square, with one of these numbers of prefix tokens, the likeliest first; None if neither.
     """
     for prefix in prefixes:
-        if count - prefix == target[0] * target[1]:
+        entries = max(count - prefix, 0)
+        if entries == target[0] * target[1]:
             return tuple(target), prefix
-        if square := square_grid(count - prefix):
-            return square, prefix
+        if entries and isqrt(entries) ** 2 == entries:
+            return (isqrt(entries), isqrt(entries)), prefix
     return None
 
 
-def square_grid(entries: int) -> tuple[int, int] | None:
-    """The square grid with this number of entries, None if there is none."""
-    side = isqrt(max(entries, 0))
-    return (side, side) if side > 0 and side * side == entries else None
+def fit_stored_positions(backbone: nn.Module, state_dict, prefix, *_) -> None:
+    """A hook of loading: makes a checkpoint's table of positions, ``POSITIONS``, fit the grid and prefix tokens.
+
+    Surplus entries of prefix tokens are dropped, missing ones are 0, as if the token had no position.
+
+    Raises:
+        ValueError: If the table is neither of the backbone's grid nor of a square one.
+    """
+    key, target, num_prefix = prefix + backbone.POSITIONS, tuple(backbone.patch_resolution), backbone.num_placed_tokens
+    if key not in state_dict or backbone.pos_embed is None:
+        return
+    table = state_dict[key]
+    found = find_grid(table.shape[1], target, (num_prefix, *PREFIXES))
+    if found is None:
+        raise ValueError(
+            f'{key}: the checkpoint has {table.shape[1]} entries, which are no square grid plus {num_prefix} prefix '
+            f'tokens; resize it to the grid {target} before loading'
+        )
+    source, given = found
+    if given != num_prefix:
+        kept = F.pad(table[:, : min(given, num_prefix)], (0, 0, 0, max(0, num_prefix - given)))
+        table = torch.cat((kept, table[:, given:]), dim=1)
+    if source != target:
+        print_log(f'resizing {key} from a {source[0]}x{source[1]} grid to {target[0]}x{target[1]}', 'current')
+    state_dict[key] = resize_position_table(table, source, target, backbone.interpolate_mode, num_prefix)
 
 
 def fit_bias_table(table: Tensor, wanted: Tensor, name: str) -> Tensor:
@@ -124,25 +107,9 @@ def fit_bias_table(table: Tensor, wanted: Tensor, name: str) -> Tensor:
     """
     if table.shape == wanted.shape:
         return table
-    source, target = (round(t.shape[0] ** 0.5) for t in (table, wanted))
+    source, target = isqrt(table.shape[0]), isqrt(wanted.shape[0])
     if source * source != table.shape[0] or source % 2 == 0:
         raise ValueError(f'{name}: the checkpoint has {table.shape[0]} entries, which belong to no square window')
-    if source == target:
-        return table
     print_log(f'resizing {name} from {source}x{source} offsets to {target}x{target}', logger='current')
-    image = table.T.unflatten(1, (source, source))[None].float()
-    image = F.interpolate(image, size=(target, target), mode='bicubic', align_corners=False)
-    return image[0].flatten(1).T.to(table.dtype)
-
-
-def fit_stored_positions(backbone: nn.Module, state_dict, prefix, *_) -> None:
-    """A hook of loading: makes a checkpoint's table of positions, ``POSITIONS``, fit the backbone's tokens and grid.
-
-    It may have another number of prefix tokens: DeiT III has no position for its class token, the distilled DeiT one
-    for each of its two tokens.
-    """
-    key, mode = prefix + backbone.POSITIONS, backbone.interpolate_mode
-    if key in state_dict and backbone.pos_embed is not None:
-        state_dict[key] = fit_position_table(
-            state_dict[key], backbone.patch_resolution, mode, backbone.num_placed_tokens, key, PREFIXES
-        )
+    image = table.T.unflatten(1, (source, source))[None]
+    return resize_position_map(image, (target, target), 'bicubic')[0].flatten(1).T

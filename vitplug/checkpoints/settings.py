@@ -1,8 +1,7 @@
-"""Reads the training config in a checkpoint without running it, and compares configs by meaning."""
+"""The config of a checkpoint's training: read without running it, and compared by meaning."""
 
 import ast
 import inspect
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -21,14 +20,8 @@ def read_settings(meta: Mapping) -> dict[str, Any]:
     Returns:
         The settings; empty if there are none or if the text is not such a config.
     """
-    text = meta.get('cfg')
-    return parse_settings(text) if isinstance(text, str) else {}
-
-
-def parse_settings(text: str) -> dict[str, Any]:
-    """The settings in the text of mmengine's `Config.pretty_text`; see :func:`read_settings`."""
     try:
-        statements = ast.parse(text).body
+        statements = ast.parse(meta.get('cfg')).body
         return {statement.targets[0].id: _read(statement.value) for statement in statements}
     except (SyntaxError, ValueError, TypeError, AttributeError, RecursionError, MemoryError):
         return {}
@@ -50,7 +43,7 @@ def _read(node: ast.expr) -> Any:
         return ast.unparse(node)
 
 
-def compare(before: Any, after: Any, find_class: Callable[[str], type | None], path: str = '') -> Iterator[tuple]:
+def compare(before: Any, after: Any, find_class: Callable[[str], type | None]) -> list[tuple[str, Any, Any]]:
     """The settings in which two configs differ, by meaning.
 
     Lists equal tuples, the order of plugs is ignored, and a missing setting has its class's default.
@@ -58,51 +51,45 @@ def compare(before: Any, after: Any, find_class: Callable[[str], type | None], p
     Args:
         before: Settings of the first config.
         after: Settings of the second config.
-        find_class: Returns the class of a ``type`` in the second config, or None.
-        path: Prefix for the names of the settings.
+        find_class: Returns the class of a ``type``, or None.
 
-    Yields:
+    Returns:
         Name, such as ``model.backbone.plugs.Refiner.expansion``, value before and value after; :data:`ABSENT` for a
         missing value.
     """
-    before, after = _canonical(before, path), _canonical(after, path)
-    if isinstance(before, dict) and isinstance(after, dict):
-        same_class = before.get('type') == after.get('type') and isinstance(after.get('type'), str)
-        owner = find_class(after['type']) if same_class else None
-        for key in {**before, **after}:
-            # The arguments of a class have defaults, other keys do not.
-            default = find_default(owner, key) if owner else ABSENT
-            pair = before.get(key, default), after.get(key, default)
-            yield from compare(*pair, find_class, f'{path}.{key}' if path else str(key))
-    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
-        for index, pair in enumerate(zip(before, after, strict=True)):
-            yield from compare(*pair, find_class, f'{path}.{index}')
-    elif before != after:
-        yield path, before, after
+    before, after = (dict(_values(cfg, find_class)) for cfg in (before, after))
+    pairs = [(name, before.get(name, ABSENT), after.get(name, ABSENT)) for name in {**before, **after}]
+    return [pair for pair in pairs if pair[1] != pair[2]]
 
 
-def _canonical(value: Any, path: str) -> Any:
-    value = list(value) if isinstance(value, tuple) else value
-    if path.endswith('plugs') and isinstance(value, list):
-        types = Counter(plug.get('type') for plug in value if isinstance(plug, dict))
-        return {_plug_key(index, plug, types): plug for index, plug in enumerate(value)}
-    return value
+def _values(cfg: Any, find_class: Callable[[str], type | None], path: str = '') -> Iterator[tuple[str, Any]]:
+    """The values of nested settings and of the defaults of their classes, by dotted names."""
+    if isinstance(cfg, Mapping):
+        kind = cfg.get('type')
+        entries = {**defaults(find_class(kind) if isinstance(kind, str) else None), **cfg}.items()
+    elif isinstance(cfg, list | tuple):
+        entries = enumerate(cfg) if not path.endswith('.plugs') else zip(_plug_names(cfg), cfg, strict=True)
+    else:
+        yield path.removeprefix('.'), cfg
+        return
+    for name, value in entries:
+        yield from _values(value, find_class, f'{path}.{name}')
 
 
-def _plug_key(index: int, plug: Any, types: Mapping[str, int]) -> str | int:
-    """A key that does not depend on the order of plugs: their type, and their blocks where a type occurs again."""
-    kind = plug.get('type', index) if isinstance(plug, dict) else index
-    layers = _canonical(plug.get('layers', ''), '') if isinstance(plug, dict) else ''
-    return f'{kind}{layers}' if types.get(kind, 0) > 1 else kind
+def _plug_names(plugs: Sequence[Any]) -> list[str]:
+    """Names that do not depend on the order of plugs: their type, and their blocks where a type occurs again."""
+    kinds = [plug.get('type') if isinstance(plug, Mapping) else plug for plug in plugs]
+    layers = [list(plug['layers']) if isinstance(plug, Mapping) and 'layers' in plug else '' for plug in plugs]
+    return [f'{kind}{blocks if kinds.count(kind) > 1 else ""}' for kind, blocks in zip(kinds, layers, strict=True)]
 
 
-def find_default(owner: type, key: str) -> Any:
-    """The default of a constructor's argument, from the class or its bases; :data:`ABSENT` if it has none."""
-    for kind in inspect.getmro(owner):
-        parameter = inspect.signature(kind.__init__).parameters.get(key)
-        if parameter is not None and parameter.default is not parameter.empty:
-            return parameter.default
-    return ABSENT
+def defaults(owner: type | None) -> dict[str, Any]:
+    """The defaults of a constructor's arguments, of the class and its bases."""
+    found: dict[str, Any] = {}
+    for kind in reversed(inspect.getmro(owner) if owner else ()):
+        parameters = inspect.signature(kind.__init__).parameters.values()
+        found |= {each.name: each.default for each in parameters if each.default is not each.empty}
+    return found
 
 
 def list_changes(changes: Sequence[tuple], count: int = 5) -> str:

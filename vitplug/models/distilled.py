@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from vitplug.checkpoints import find_weights, read_checkpoint
 from vitplug.checkpoints.files import local_file
-from vitplug.checkpoints.pretrained import load_state
+from vitplug.checkpoints.fit import load_state
 from vitplug.registry import MODELS
 
 

@@ -15,7 +15,7 @@ from mmengine.runner.base_loop import BaseLoop
 from torch import Tensor, nn
 
 from vitplug.checkpoints.files import some_of
-from vitplug.checkpoints.pretrained import check_state, load_state, misfit
+from vitplug.checkpoints.fit import check_state, load_state, misfit
 from vitplug.checkpoints.settings import compare, list_changes, read_settings
 from vitplug.checkpoints.through_mmengine import has_host
 from vitplug.config.parts import as_list, model_settings

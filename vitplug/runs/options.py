@@ -67,11 +67,6 @@ def _parser(command: str, description: str) -> argparse.ArgumentParser:
     parser = config_parser(command, description)
     parser.add_argument('--work-dir', help='folder for logs and checkpoints (default work_dirs/<name of the config>)')
     add_options(parser)
-    parser.add_argument(
-        '--unsafe-unpickle',
-        action='store_true',
-        help='let checkpoints run code of their own; only if you trust them',
-    )
     add_allow_changes(parser)
     parser.add_argument(
         '--launcher',

@@ -18,7 +18,6 @@ from torch.distributed.tensor import DTensor, empty
 
 from vitplug.checkpoints.safe_loading import load_from_file
 from vitplug.checkpoints.shards import REST, SHARD, read_shards, with_leaves
-from vitplug.errors import CheckpointNotRead
 from vitplug.files.named import is_sharded
 
 from .hooks.checkpoint import remove_shards
@@ -71,10 +70,7 @@ class ShardedRunner(Runner):
         def allocate(size, dtype):
             return empty(size, dtype=dtype, device_mesh=shard.device_mesh, placements=shard.placements)
 
-        try:
-            return read_shards(Path(folder), load_from_file(str(Path(folder, REST))), allocate)
-        except ValueError as error:
-            raise CheckpointNotRead(str(error)) from error
+        return read_shards(Path(folder), load_from_file(str(Path(folder, REST))), allocate)
 
     def _split(self, filename: str) -> dict:
         """The content of a file, with this process's shards where the model and its optimizer are sharded."""

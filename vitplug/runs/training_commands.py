@@ -12,7 +12,7 @@ from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 from torch import distributed
 
-from vitplug.checkpoints.safe_loading import allow_pickled_code, refuse_pickled_code
+from vitplug.checkpoints.safe_loading import refuse_pickled_code
 
 from .checkpoint_fit import CheckpointFitHook
 from .checks import check_testing, check_training
@@ -28,7 +28,7 @@ def train(argv: Sequence[str] | None = None) -> None:
     args = train_parser().parse_args(argv)
     cfg = train_config(args)
     choose_start(cfg)
-    choose_reader(args.unsafe_unpickle)
+    refuse_pickled_code()
     runner = build_runner(cfg, args.allow_changes, check_training(cfg))
     runner.train()
     leave_process_group()
@@ -38,18 +38,10 @@ def test(argv: Sequence[str] | None = None) -> None:
     """Evaluates a checkpoint."""
     args = test_parser().parse_args(argv)
     cfg = test_config(args)
-    choose_reader(args.unsafe_unpickle)
+    refuse_pickled_code()
     runner = build_runner(cfg, args.allow_changes, check_testing(cfg))
     runner.test()
     leave_process_group()
-
-
-def choose_reader(unsafe_unpickle: bool) -> None:
-    """Chooses how mmengine reads checkpoints: without running code that they hold, unless the user trusts them."""
-    if unsafe_unpickle:
-        allow_pickled_code()
-    else:
-        refuse_pickled_code()
 
 
 def build_runner(cfg: Config, allow_changes: bool = False, remarks: Sequence[str] = ()) -> Runner:

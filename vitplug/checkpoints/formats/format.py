@@ -1,13 +1,14 @@
 """What a format of checkpoints is: how it is recognised, and a table of its names for the tensors of a network.
 
-A table has their names and vitplug's for modules or tensors, ``theirs = ours``; a name alone is the same in both::
+A table has names of modules or tensors, theirs and vitplug's, by commas or lines; a name alone is the same in both::
 
-    blocks.{}.norm1 = layers.{}.ln1                         {} is a number
-    pools.{} = transformers.{+1}.pool                       one more than it is in the other name
-    attn.q_bias+attn.k_bias?+attn.v_bias = attn.qkv.bias    parts that are one tensor here; a bias of 0 may be missing
-    class_embedding:1 = cls_token                           their tensor has one axis, vitplug's three
+    class_embedding:vector = cls_token                      another layout, see LAYOUTS
+    pools.{} = transformers.{+1}.pool                       {} is a number; here one more than in the other name
     head = .head.fc                                         a dot: outside of the backbone
     norm = norm{last}                                       number of the last stage
+    [blocks.{} = layers.{}]                                 the names below begin with these
+    norm1 = ln1, attn.proj
+    attn.q_bias+attn.k_bias?+attn.v_bias = attn.qkv.bias    parts that are one tensor here; a bias of 0 may be missing
 
 *vitplug's keys* are the keys of a whole classifier of mmpretrain: ``backbone.<key of the backbone>`` and
 ``head.<key of the head>``. The first pair that matches a key counts, in both directions.
@@ -17,6 +18,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,41 +32,75 @@ _HOLE = re.compile(r'\{([+-]\d+)?\}')
 # Names of both halves of a SwiGLU, where its names are not those of an MLP.
 _GATED = re.compile(r'(?:.*\.)?(?:ffn\.w12|mlp\.(?:w12|w1|fc1_g|weights_in|gate_proj))\..*')
 
+# What Swin and MViT have once in each stage after the first: a patch merging, a block that widens the tokens.
+_NEXT_STAGE = re.compile(r'.*(?:\.downsample\.reduction|\d\.(?:shortcut_proj_\w+|proj))\.weight')
 
-@dataclass(frozen=True)
-class Rule:
-    """A line of a table.
+
+def _channels_first(tensor: Tensor) -> Tensor:
+    """Entries of a 2x2 patch from (pixel, channel), pixels down first, to (channel, pixel), pixels across first."""
+    return tensor.unflatten(-1, (2, 2, -1)).transpose(-3, -2).movedim(-1, -3).flatten(-3)
+
+
+def _pixels_first(tensor: Tensor) -> Tensor:
+    """The inverse of :func:`_channels_first`."""
+    return tensor.unflatten(-1, (-1, 2, 2)).movedim(-3, -1).transpose(-3, -2).flatten(-3)
+
+
+def _as_tokens(positions: Tensor) -> Tensor:
+    return positions.flatten(2).transpose(1, 2) if positions.ndim == 4 else positions
+
+
+#: Layouts of their tensors by name: to vitplug's, and back.
+LAYOUTS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
+    '': (lambda tensor: tensor, lambda tensor: tensor),
+    'vector': (lambda tensor: tensor[None, None], lambda tensor: tensor[0, 0]),
+    'matrix': (lambda tensor: tensor[None], lambda tensor: tensor[0]),
+    'merged': (_channels_first, _pixels_first),  # of Swin's patch merging
+    'image': (_as_tokens, lambda tensor: tensor),  # as mmdet stores a table of positions; mmpretrain does not
+}
+
+
+class Rule(NamedTuple):
+    """A pair of a table.
 
     Args:
         theirs: Names of the parts.
         ours: vitplug's name.
-        optional: The part whose bias may be missing: it is 0, and has to be 0 in an export.
-        axes: Axes of their tensor, where vitplug's has leading axes of size 1; 0 for the same number.
+        optional: Index of the part whose bias may be missing: it is 0, and has to be 0 in an export; -1 for none.
+        layout: One of :data:`LAYOUTS`.
     """
 
     theirs: tuple[str, ...]
     ours: str
-    optional: str = ''
-    axes: int = 0
+    optional: int
+    layout: str
 
     def suits(self, gated: bool) -> bool:
         """False for the names of an MLP in a network with SwiGLUs, and the other way round."""
         return gated if '.ffn.w' in self.ours or '.ffn.norm' in self.ours else not (gated and '.ffn.l' in self.ours)
 
 
-def table(text: str, theirs: str = '', ours: str = '') -> tuple[Rule, ...]:
-    """The rules of a table, each name below ``theirs`` and ``ours``."""
-    return tuple(_rule(pair.strip(), theirs, ours) for pair in re.split('[,\n]', text) if pair.strip())
+@cache
+def read_table(sections: tuple[str, ...]) -> tuple[Rule, ...]:
+    """The rules of a table, whose text is in sections."""
+    rules, begin = [], ('', '')
+    for pair in filter(None, map(str.strip, re.split('[,\n]', '\n'.join(sections)))):
+        if pair.startswith('['):
+            theirs, _, ours = pair.strip('[]').partition(' = ')
+            begin = f'{theirs}.', f'{ours or theirs}.'
+        else:
+            rules.append(_rule(pair, *begin))
+    return tuple(rules)
 
 
 def _rule(pair: str, theirs: str, ours: str) -> Rule:
     their, _, our = pair.partition(' = ')
-    their, _, axes = their.partition(':')
-    parts = [theirs + part for part in re.split(r'\+(?!\d)', their)]
-    optional = [part.rstrip('?') for part in parts if part.endswith('?')]
+    their, _, layout = their.partition(':')
+    parts = re.split(r'\+(?!\d)', their)
+    optional = next((index for index, part in enumerate(parts) if part.endswith('?')), -1)
     our = our or their
     our = our[1:] if our.startswith('.') else f'backbone.{ours}{our}'
-    return Rule(tuple(part.rstrip('?') for part in parts), our, *optional, axes=int(axes or 0))
+    return Rule(tuple(theirs + part.rstrip('?') for part in parts), our, optional, layout)
 
 
 @cache
@@ -73,13 +109,14 @@ def _compiled(name: str) -> tuple[re.Pattern, tuple[int, ...]]:
     return re.compile(r'(\d+)'.join(map(re.escape, texts)) + r'(?=\.|$)'), tuple(int(offset or 0) for offset in offsets)
 
 
-def _match(name: str, key: str) -> tuple[tuple[int, ...], str] | None:
-    """The numbers in a key with this name, and the rest of the key."""
+def _translate(key: str, name: str, others: Iterable[str]) -> list[str] | None:
+    """A key whose tensor or module has this name, by other names of it; None if it has not."""
     pattern, offsets = _compiled(name)
     found = pattern.match(key)
     if found is None:
         return None
-    return tuple(int(n) - offset for n, offset in zip(found.groups(), offsets, strict=True)), key[found.end() :]
+    numbers = [int(number) - offset for number, offset in zip(found.groups(), offsets, strict=True)]
+    return [_fill(other, numbers) + key[found.end() :] for other in others]
 
 
 def _fill(name: str, numbers: Sequence[int]) -> str:
@@ -93,59 +130,56 @@ class Format:
 
     Args:
         name: Name for messages.
-        network: The architecture, such as ``'ViT'``.
-        anchors: Regular expressions of keys. A checkpoint of this format has a key for each of them.
-        rules: The table. Keys without a rule are those of vitplug's backbone.
-        without_bias: Regular expressions of biases, by the backbone's names, that its network may be built without:
-            missing ones are 0.
+        anchors: Keys, with ``{}`` for a number. A checkpoint of this format has all of them.
+        names: The table, in sections. Keys without a rule are those of vitplug's backbone.
+        network: The architecture.
+        without_bias: Regular expression of biases, by the backbone's names, that its network may be built without:
+            missing ones are 0, and those of q and v that are 0 are not exported, as those of k.
         rotary: The kind of rotary positions of its networks, which no key may show; '' for none.
         strict: Whether keys without a rule are refused, as in the files that authors of a paper released.
         why: Why such networks are refused; '' if they are not.
-        zero_free: Whether biases of q and v that are all 0 are left out, as those of k.
-        marks: Regular expressions of vitplug's keys; a network of this format has a key for each of them.
-        lacks: The same of keys that it has not.
-        last: The number of the last stage, of the state dict with either keys.
-        prepare: Changes their tensors before the table does.
-        finish: Changes vitplug's tensors after it, given theirs as well.
+        exported: Parts of the names that a network has, or lacks with ``!``, whose timm format this is; None for none.
+        prepare: Changes their tensors before the table does, and adds what was left out, added or merged, and why, to
+            a list of notes, one clause each.
         restore: Changes their tensors after an export by the table.
-        notes: What the conversion leaves out, adds or merges, and why, of their tensors; one clause each.
     """
 
     name: str
-    network: str
-    anchors: tuple[str, ...]
-    rules: tuple[Rule, ...] = ()
-    without_bias: tuple[str, ...] = ()
+    anchors: str
+    names: tuple[str, ...] = ()
+    network: str = 'ViT'
+    without_bias: str = ''
     rotary: str = ''
     strict: bool = False
     why: str = ''
-    zero_free: bool = False
-    marks: tuple[str, ...] = ()
-    lacks: tuple[str, ...] = ()
-    last: Callable[[State], int] = lambda state: 0
-    prepare: Callable[[State], State] = dict
-    finish: Callable[[dict[str, Tensor], State], dict[str, Tensor]] = lambda ours, theirs: ours
+    exported: str | None = None
+    prepare: Callable[[State, list[str]], State] = lambda theirs, notes: theirs
     restore: Callable[[dict[str, Tensor]], dict[str, Tensor]] = dict
-    notes: Callable[[State], list[str]] = lambda state: []
 
     def recognise(self, keys: Iterable[str]) -> set[str]:
         """The prefixes of this format's weights; empty if there are none."""
         keys = list(keys)
-        matches = ((re.fullmatch(_PREFIX + anchor, key) for key in keys) for anchor in self.anchors)
-        return set.intersection(*({match.group(1) for match in found if match} for found in matches))
+        patterns = [_PREFIX + anchor.replace('.', r'\.').replace('{}', r'\d+') for anchor in self.anchors.split()]
+        matches = ((re.fullmatch(pattern, key) for key in keys) for pattern in patterns)
+        return set.intersection(*({match[1] for match in found if match} for found in matches))
 
-    def fits(self, ours: State) -> bool:
-        """True for a network, by vitplug's keys, that belongs to this format."""
-        has = [mark for mark in (*self.marks, *self.lacks) if any(re.fullmatch(mark, key) for key in ours)]
-        return has == list(self.marks)
+    def exports(self, network: str, ours: State) -> bool:
+        """True if timm has such a network, by vitplug's keys, in this format."""
+        if self.exported is None or network != self.network:
+            return False
+        names = [f'.{key}.' for key in ours]
+        return all(
+            any(f'.{word.lstrip("!")}.' in name for name in names) != word.startswith('!')
+            for word in self.exported.split()
+        )
 
     def rename(self, key: str) -> str | None:
         """vitplug's name of a tensor, None if no rule has it."""
-        found = _find(key, self.rules)
+        found = _find(key, read_table(self.names))
         return found and found[1]
 
-    def to_vitplug(self, state: State) -> dict[str, Tensor]:
-        """This format's weights with vitplug's keys.
+    def to_vitplug(self, state: State) -> tuple[dict[str, Tensor], list[str]]:
+        """This format's weights with vitplug's keys, and notes.
 
         Raises:
             ValueError: If such networks are refused, a part of a tensor is missing, or a key is unknown in a strict
@@ -153,7 +187,8 @@ class Format:
         """
         if self.why:
             raise ValueError(f'{self.name}: {self.why}')
-        theirs, rules = self.prepare(state), self._rules(state)
+        notes: list[str] = []
+        theirs, rules = self.prepare(state, notes), self._rules(state)
         found = {key: _find(key, rules) for key in theirs}
         if self.strict and (strange := [key for key, place in found.items() if place is None]):
             raise ValueError(
@@ -162,51 +197,50 @@ class Format:
             )
         ours: dict[str, Tensor] = {}
         for key, tensor in theirs.items():
-            rule, name, parts = found[key] or (Rule((key,), key), f'backbone.{key}', [key])
+            rule, name, parts = found[key] or (Rule((key,), key, -1, ''), f'backbone.{key}', [key])
             if key != next(part for part in parts if part in theirs):
                 continue  # joined with the first part
             if name in ours:
                 raise ValueError(f'{self.name}: {key} and another tensor of the file are both {name}')
             if len(parts) > 1:
                 tensor = _join(key, parts, rule.optional, theirs)
-            ours[name] = tensor.reshape((1,) * (3 - tensor.ndim) + tensor.shape) if rule.axes else tensor
-        return self.finish(ours, theirs)
+            ours[name] = LAYOUTS[rule.layout][0](tensor)
+        return ours, notes
 
     def from_vitplug(self, state: State) -> dict[str, Tensor]:
         """The inverse of :meth:`to_vitplug`.
 
         Raises:
-            Nameless: If the format has no name for a key.
-            ValueError: If it has no bias of keys, and a bias of keys is not 0.
+            ValueError: If the format has no name for a key, or no bias of keys, and a bias of keys is not 0.
         """
         rules = self._rules(state)
-        places = {key: next(filter(None, (_place(key, rule) for rule in rules)), None) for key in state}
+        places = {key: _place(key, rules) for key in state}
         if nameless := [key for key, place in places.items() if place is None]:
-            raise Nameless(
+            raise ValueError(
                 f'{self.name} has no keys for {some_of(nameless)} ({len(nameless)} tensors): such a model cannot be '
-                "exported; remove plugs and task heads first, or keep vitplug's format",
-                nameless,
+                "exported; remove plugs, leave task heads out (--prefix backbone.), or keep vitplug's format"
             )
         theirs: dict[str, Tensor] = {}
         for key, tensor in state.items():
             rule, names = places[key]
-            tensor = tensor.reshape(tensor.shape[tensor.ndim - rule.axes :]) if rule.axes else tensor
-            theirs |= self._kept(dict(zip(names, tensor.chunk(len(names)), strict=True)), rule)
+            tensor = LAYOUTS[rule.layout][1](tensor)
+            pieces = tensor.chunk(len(names)) if len(names) > 1 else [tensor]
+            theirs |= self._kept(dict(zip(names, pieces, strict=True)), rule.optional)
         return self.restore(theirs)
 
     def _rules(self, state: State) -> list[Rule]:
         """The rules for a network with these tensors, by its own or by vitplug's keys."""
-        gated, last = is_gated(state), str(self.last(state))
-        suiting = [rule for rule in self.rules if rule.suits(gated)]
-        return [Rule(r.theirs, r.ours.replace('{last}', last), r.optional, r.axes) for r in suiting]
+        gated, last = is_gated(state), sum(bool(_NEXT_STAGE.fullmatch(key)) for key in state)
+        suiting = [rule for rule in read_table(self.names) if rule.suits(gated)]
+        return [rule._replace(ours=rule.ours.replace('{last}', str(last))) for rule in suiting]
 
-    def _kept(self, pieces: dict[str, Tensor], rule: Rule) -> dict[str, Tensor]:
+    def _kept(self, pieces: dict[str, Tensor], optional: int) -> dict[str, Tensor]:
         """The parts of a tensor that an export has."""
-        if not rule.optional or any(piece.ndim > 1 for piece in pieces.values()):
+        if optional < 0 or any(piece.ndim > 1 for piece in pieces.values()):
             return pieces
-        if self.zero_free and not any(piece.any() for piece in pieces.values()):
+        if self.without_bias and not any(piece.any() for piece in pieces.values()):
             return {}
-        name = list(pieces)[rule.theirs.index(rule.optional)]
+        name = list(pieces)[optional]
         if pieces[name].any():
             raise ValueError(
                 f'{self.name} has no bias of keys, and {name} is not 0: train with layer_cfgs=dict(key_bias=False)'
@@ -218,28 +252,26 @@ def _find(key: str, rules: Sequence[Rule]) -> tuple[Rule, str, list[str]] | None
     """The rule of a key of theirs, vitplug's key, and theirs of all parts of that tensor."""
     for rule in rules:
         for part in rule.theirs:
-            if found := _match(part, key):
-                numbers, rest = found
-                return rule, _fill(rule.ours, numbers) + rest, [_fill(p, numbers) + rest for p in rule.theirs]
+            if names := _translate(key, part, (rule.ours, *rule.theirs)):
+                return rule, names[0], names[1:]
     return None
 
 
-def _place(key: str, rule: Rule) -> tuple[Rule, list[str]] | None:
-    """The rule and their names of the parts of a tensor, None if the rule is about others."""
-    found = _match(rule.ours, key)
-    return found and (rule, [_fill(part, found[0]) + found[1] for part in rule.theirs])
+def _place(key: str, rules: Sequence[Rule]) -> tuple[Rule, list[str]] | None:
+    """The rule of a key of vitplug's, and their names of the parts of the tensor."""
+    found = ((rule, _translate(key, rule.ours, rule.theirs)) for rule in rules)
+    return next(((rule, names) for rule, names in found if names), None)
 
 
-def _join(key: str, parts: list[str], optional: str, theirs: State) -> Tensor:
+def _join(key: str, parts: list[str], optional: int, theirs: State) -> Tensor:
     """The parts of a tensor, one after the other.
 
     Raises:
         ValueError: If one is missing that is no bias of keys, which some formats lack because it is 0.
     """
     like = theirs[key]
-    may_lack = optional if like.ndim == 1 else ''
-    lacking = [part for part in parts if part not in theirs and not (may_lack and _match(may_lack, part))]
-    if lacking:
+    may_lack = [parts[optional]] if optional >= 0 and like.ndim == 1 else []
+    if lacking := [part for part in parts if part not in theirs and part not in may_lack]:
         raise ValueError(f'the file has {key} and lacks {", ".join(lacking)}: get a whole copy of it')
     return torch.cat([theirs[part] if part in theirs else torch.zeros_like(like) for part in parts])
 
@@ -251,16 +283,3 @@ def is_gated(state: State) -> bool:
     first = next((key for key in state if re.fullmatch(r'.*\.mlp\.fc1\.weight', key)), None)
     second = first and state.get(first.replace('fc1', 'fc2'))
     return second is not None and state[first].shape[0] == 2 * second.shape[1]
-
-
-class Nameless(ValueError):
-    """Tensors that a format or library has no name for.
-
-    Args:
-        message: What to do.
-        keys: The tensors, by vitplug's keys.
-    """
-
-    def __init__(self, message: str, keys: Sequence[str]):
-        super().__init__(message)
-        self.keys = keys

@@ -1,4 +1,4 @@
-"""Files that the authors of the papers released: Refined-ViT, ReViT, ReMViT, BViT; every tensor has a place.
+"""Plain ViTs that the authors of the papers released: Refined-ViT, ReViT, BViT; every tensor has a place.
 
 ReSwin has no alpha, so its weights are those of a Swin.
 """
@@ -10,33 +10,31 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .format import Format, State, table
-from .mvit import NAMES as MVIT_NAMES
-from .mvit import POOL, RELEASED
-from .vit import NAMES, NETWORK, QKV
+from .format import Format, State
+from .vit import NAMES, QKV
 
 # --- Refined-ViT, which fits `scheme='official'` of the plug ---
 
-_PLUG = 'backbone.layers.{}.plugs.refiner'
 
-
-def _complete_refiner(ours: dict[str, Tensor], theirs: State) -> dict[str, Tensor]:
+def _complete_refiner(theirs: State, notes: list[str]) -> State:
     """Adds what the plug keeps beside the weights: tokens of the batch norms' statistics, and scales of 1.
 
     The first code has no scale of the MLPs' channels, which later code has. Every second block refines the map of the
     block before.
     """
-    blocks, refined = _blocks(theirs, 'norm1.weight'), _blocks(theirs, 'attn.adapt_bn.weight')
+    blocks, refined = _blocks(theirs, 'norm2.weight'), _blocks(theirs, 'attn.adapt_bn.weight')
     if refined != blocks[1::2] or len(blocks) % 2:
         raise ValueError(
             f'Refined-ViT: blocks {refined} of {len(blocks)} refine a map: expected every second one, from block 1 on, '
             'as in Refined-ViT-S, M and L'
         )
-    tokens = theirs['pos_embed'].shape[1]
-    ours |= {f'{_PLUG.format(index)}.map.reference_tokens': torch.tensor([tokens]) for index in refined}
-    for index in _unscaled(theirs):
-        ours[f'{_PLUG.format(index)}.mlp_end.scale'] = torch.ones_like(theirs[f'blocks.{index}.norm2.weight'])
-    return ours
+    tokens, unscaled = theirs['pos_embed'].shape[1], {*blocks} - {*_blocks(theirs, 'mlp.scale_channel')}
+    notes.append(f'added {len(refined)} reference_tokens, the {tokens} tokens of pos_embed')
+    if unscaled:
+        notes.append(f'added {len(unscaled)} scales of 1, which the first code does not have')
+    counts = {f'blocks.{index}.attn.reference_tokens': torch.tensor([tokens]) for index in refined}
+    ones = {f'blocks.{i}.mlp.scale_channel': torch.ones_like(theirs[f'blocks.{i}.norm2.weight']) for i in unscaled}
+    return {**theirs, **counts, **ones}
 
 
 def _blocks(theirs: State, part: str) -> list[int]:
@@ -45,47 +43,29 @@ def _blocks(theirs: State, part: str) -> list[int]:
     return sorted(int(match[1]) for match in matches if match)
 
 
-def _unscaled(theirs: State) -> set[int]:
-    return {*_blocks(theirs, 'norm2.weight')} - {*_blocks(theirs, 'mlp.scale_channel')}
-
-
-def _refiner_notes(theirs: State) -> list[str]:
-    tokens, unscaled = theirs['pos_embed'].shape[1], len(_unscaled(theirs))
-    added = f'added {len(_blocks(theirs, "attn.adapt_bn.weight"))} reference_tokens, the {tokens} tokens of pos_embed'
-    return [added, *[f'added {unscaled} scales of 1, which the first code does not have'] * (unscaled > 0)]
-
-
 REFINED_VIT = Format(
     'Refined-ViT',
-    NETWORK,
-    (QKV, r'blocks\.\d+\.attn\.adapt_bn\.weight', 'pos_embed'),
+    f'{QKV} blocks.{{}}.attn.adapt_bn.weight pos_embed',
     (
-        *table(
-            """
-            patch_embed.conv{+1} = patch_embed.stem.{}.conv, patch_embed.bn{+1} = patch_embed.stem.{}.bn
-            blocks.{}.mlp.scale_channel = layers.{}.plugs.refiner.mlp_end.scale, aux_head = .head.aux_head
-            """
-        ),
-        *table(
-            """
-            DLA.conv_exp.weight = expand, DLA.bn1 = expand_bn, DLA.depth_sep_conv.weight = local, DLA.bn2 = local_bn
-            DLA.conv_pro.weight = reduce, DLA.bn3 = reduce_bn, adapt_bn
-            """,
-            'blocks.{}.attn.',
-            'layers.{}.plugs.refiner.map.',
-        ),
+        'patch_embed.conv{+1} = patch_embed.stem.{}.conv, patch_embed.bn{+1} = patch_embed.stem.{}.bn',
+        'blocks.{}.mlp.scale_channel = layers.{}.plugs.refiner.mlp_end.scale, aux_head = .head.aux_head',
         *NAMES,
+        '[blocks.{}.attn = layers.{}.plugs.refiner.map]',
+        'DLA.conv_exp.weight = expand, DLA.bn1 = expand_bn, DLA.depth_sep_conv.weight = local, DLA.bn2 = local_bn',
+        'DLA.conv_pro.weight = reduce, DLA.bn3 = reduce_bn, adapt_bn, reference_tokens',
     ),
     strict=True,
-    finish=_complete_refiner,
-    notes=_refiner_notes,
+    prepare=_complete_refiner,
 )
 
-# --- ReViT and ReMViT: the host's names and one alpha ---
+# --- ReViT: the host's names and one alpha ---
 
-_ALPHA = table('alpha = plugs.residual_attention.start.alpha.residual_alpha')
-REVIT = Format('ReViT', NETWORK, (QKV, 'alpha'), (*_ALPHA, *table('head.projection = .head.fc'), *NAMES), strict=True)
-REMVIT = Format('ReMViT', anchors=(POOL, 'alpha'), rules=(*_ALPHA, *MVIT_NAMES), **RELEASED)
+REVIT = Format(
+    'ReViT',
+    f'{QKV} alpha',
+    ('alpha = plugs.residual_attention.start.alpha.residual_alpha, head.projection = .head.fc', *NAMES),
+    strict=True,
+)
 
 # --- BViT, whose host has a convolution of 7 x 7 before patches of 16 x 16, and so 7 x 7 tokens at 224 x 224 ---
 
@@ -95,13 +75,12 @@ _REPLACED = (*(f'{part}.{name}' for part in (_STEM, _PATCHES) for name in ('weig
 STEM_SHAPE, STEM_STRIDE = (3, 3, 7, 7), 2
 
 
-def _merge_stem(theirs: State) -> dict[str, Tensor]:
+def _merge_stem(theirs: State, notes: list[str]) -> State:
     """One convolution for both: nothing lies between the first one, of stride 2, and the patches.
 
     For a host with ``patch_size=32, patch_cfg=dict(kernel_size=37, padding=3), qkv_bias=False``.
     """
-    merged = {key: value for key, value in theirs.items() if key not in _REPLACED}
-    positions = theirs[_TABLE][:, : _used_positions(theirs)]
+    positions = _used_positions(theirs[_TABLE])
     stem, patches = theirs[f'{_STEM}.weight'], theirs[f'{_PATCHES}.weight']
     side = isqrt(patches.shape[1] // 3)
     if tuple(stem.shape) != STEM_SHAPE or 3 * side * side != patches.shape[1]:
@@ -113,43 +92,31 @@ def _merge_stem(theirs: State) -> dict[str, Tensor]:
     stem, patches = stem.double(), patches.double().unflatten(1, (side, side, 3)).movedim(-1, 1)
     weight = F.conv_transpose2d(patches, stem, stride=STEM_STRIDE)
     bias = theirs[f'{_PATCHES}.bias'].double() + patches.sum(dim=(2, 3)) @ theirs[f'{_STEM}.bias'].double()
-    return {**merged, f'{_EMBED}.weight': weight.to(dtype), f'{_EMBED}.bias': bias.to(dtype), _TABLE: positions}
+    used, stored = positions.shape[1], theirs[_TABLE].shape[1]
+    notes.append(f'{_STEM} and {_PATCHES} are one convolution, {_EMBED}')
+    notes.append(f'left out {stored - used} of {stored} positions in {_TABLE}, which the code never reads')
+    others = {key: value for key, value in theirs.items() if key not in _REPLACED}
+    return {**others, f'{_EMBED}.weight': weight.to(dtype), f'{_EMBED}.bias': bias.to(dtype), _TABLE: positions}
 
 
-def _used_positions(theirs: State) -> int:
+def _used_positions(table: Tensor) -> Tensor:
     """Positions that the code reads: it stores one for each patch of the image, and sees patches of half the image."""
-    entries = theirs[_TABLE].shape[1]
-    side = isqrt(entries - 1)
-    if side * side != entries - 1 or side % STEM_STRIDE:
-        raise ValueError(f'BViT: {_TABLE} has {entries} entries: expected one more than an even square')
-    return 1 + (side // STEM_STRIDE) ** 2
-
-
-def _bvit_notes(theirs: State) -> list[str]:
-    used, stored = _used_positions(theirs), theirs[_TABLE].shape[1]
-    return [
-        f'{_STEM} and {_PATCHES} are one convolution, {_EMBED}',
-        f'left out {stored - used} of {stored} positions in {_TABLE}, which the code never reads',
-    ]
+    side = isqrt(table.shape[1] - 1)
+    if side * side != table.shape[1] - 1 or side % STEM_STRIDE:
+        raise ValueError(f'BViT: {_TABLE} has {table.shape[1]} entries: expected one more than an even square')
+    return table[:, : 1 + (side // STEM_STRIDE) ** 2]
 
 
 BVIT = Format(
     'BViT',
-    NETWORK,
-    (r'transformer\.layers\.\d+\.0\.fn\.to_qkv\.weight', *map(re.escape, _REPLACED)),
+    ' '.join(('transformer.layers.{}.0.fn.to_qkv.weight', *_REPLACED)),
     (
-        *table('patch_embed.projection, cls_token, pos_embedding = pos_embed'),
-        *table(
-            """
-            0.norm = ln1, 0.fn.to_qkv = attn.qkv, 0.fn.to_out.0 = attn.proj
-            1.norm = ln2, 1.fn.net.0 = ffn.layers.0.0, 1.fn.net.3 = ffn.layers.1
-            """,
-            'transformer.layers.{}.',
-            'layers.{}.',
-        ),
-        *table('mlp_head.0 = ln1, mlp_head.1 = .head.layers.head'),
+        f'{_EMBED}, cls_token, {_TABLE} = pos_embed, mlp_head.0 = ln1, mlp_head.1 = .head.layers.head',
+        '[transformer.layers.{} = layers.{}]',
+        '0.norm = ln1, 0.fn.to_qkv = attn.qkv, 0.fn.to_out.0 = attn.proj',
+        '1.norm = ln2, 1.fn.net.0 = ffn.layers.0.0, 1.fn.net.3 = ffn.layers.1',
     ),
     strict=True,
     prepare=_merge_stem,
-    notes=_bvit_notes,
 )
+FORMATS = (REFINED_VIT, REVIT, BVIT)

@@ -17,7 +17,6 @@ from pathlib import Path
 from mmengine.registry import METRICS, MODELS
 
 from vitplug.config.parts import Part, as_list, find_parts
-from vitplug.errors import CheckpointNotRead
 from vitplug.spelling import hint
 
 SHOWN_NAMES = 12
@@ -173,7 +172,7 @@ def check_trained(path: str, trained: Sequence[str], classes: Sequence[str]) -> 
     """Compares the classes of a data set with those that a checkpoint was trained on; says if they have other names.
 
     Raises:
-        CheckpointNotRead: If they are the same in another order.
+        ValueError: If they are the same in another order.
     """
     pairs = enumerate(zip(map(str, trained), map(str, classes), strict=False))
     differing = [(label, pair) for label, pair in pairs if pair[0] != pair[1]]
@@ -182,5 +181,5 @@ def check_trained(path: str, trained: Sequence[str], classes: Sequence[str]) -> 
     label, (before, now) = differing[0]
     said = f'{path}: label {label} is {before!r} in training and {now!r} in the data'
     if {*map(str, trained)} == {*map(str, classes)}:
-        raise CheckpointNotRead(f'{said}: the same classes in another order; set {_line_of(trained)}')
+        raise ValueError(f'{said}: the same classes in another order; set {_line_of(trained)}')
     return f'{said} ({len(differing)} of {len(classes)} differ)'

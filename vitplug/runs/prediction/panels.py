@@ -31,7 +31,7 @@ def save_predictions(cfg: Config, checkpoint: str | Path, path: str | Path, titl
         The model.
 
     Raises:
-        CheckpointNotRead: If the checkpoint is missing, broken, would run code, or belongs to another model.
+        ValueError or OSError: If the checkpoint is missing, broken, would run code, or belongs to another model.
     """
     predictor = Predictor(cfg, checkpoint, score_thr=SCORES.get(cfg.default_scope))
     dataset = DATASETS.build(cfg.test_dataloader.dataset)

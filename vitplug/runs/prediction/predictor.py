@@ -35,7 +35,7 @@ class Predictor:
 
     Raises:
         ValueError: If the config has no test pipeline, the device is unknown, or the task has no scores.
-        CheckpointNotRead: If the checkpoint is missing, broken or of another model.
+        ValueError or OSError: If the checkpoint is missing, broken or of another model.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ def load_model(cfg: Config, checkpoint: str, allow_changes: bool = False) -> tup
     """Builds the model of a config with the weights of a checkpoint, in evaluation mode, and gives the file's meta.
 
     Raises:
-        CheckpointNotRead: If the checkpoint is missing, broken, would have to run code, or is of another model.
+        ValueError or OSError: If the checkpoint is missing, broken, would have to run code, or is of another model.
     """
     settings = model_settings(cfg)
     settings.pop('pretrained', None)
