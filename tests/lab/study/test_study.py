@@ -164,22 +164,28 @@ def test_identity_is_content(names, digits, tmp_path, monkeypatch):
     assert study(out, name, '--measures', 'entropy') != before
 
 
-def test_labels_belong_to_the_content_of_an_image():
-    infos = [dict(img_path='a.png', reduce_zero_label=zero, label_map=None) for zero in (True, False)]
-    keys = set()
-    for info in infos:
-        dataset = SimpleNamespace(get_data_info=lambda index, info=info: info)
-        run = Run('m', None, None, '', {}, [], cache=dict(dataset=dataset))
-        keys.add(run.image_key(0))
-    assert len(keys) == 2
+class FakeData(list):
+    metainfo = dict(classes=range(1000))
+    get_data_info = list.__getitem__
+
+
+def run_on(infos):
+    return Run('m', SimpleNamespace(default_scope='mmpretrain'), None, '', {}, [], cache=dict(dataset=FakeData(infos)))
+
+
+def test_the_content_of_an_image_has_its_labels_and_not_its_place():
+    """Of a place, a bank of training images that has test images elsewhere would not know."""
+    kept, reduced = (run_on([dict(img_path='a.png', reduce_zero_label=zero)]) for zero in (False, True))
+    assert kept.image_key(0) != reduced.image_key(0)
+    infos = [dict(img=np.full((4, 4), value), gt_label=1) for value in (3, 5)]
+    one, other = run_on(infos), run_on(infos[::-1])
+    assert one.content_of(0) == other.content_of(1) != other.content_of(0) and one.image_key(0) != other.image_key(1)
 
 
 def test_right_classes_are_those_of_the_condition():
     """ImageNet-ReaL has several right classes for an image, or none; ImageNet-A tells 200 classes apart."""
     names = [f'x/ILSVRC2012_val_{number:08d}.JPEG' for number in range(1, 200)]
-    infos = [dict(img_path=name, gt_label=0) for name in names]
-    dataset = FakeData(infos)
-    run = Run('m', SimpleNamespace(default_scope='mmpretrain'), None, '', {}, [], cache=dict(dataset=dataset))
+    run = run_on([dict(img_path=name, gt_label=0) for name in names])
     real = conditions_of(['real'])[-1].change(run)
     counts = [len(real.right(SimpleNamespace(img_path=name))) for name in names]
     assert min(counts) == 0 and max(counts) > 1
@@ -189,21 +195,6 @@ def test_right_classes_are_those_of_the_condition():
         arrays = MEASURES['accuracy'].observe(Seen(replace(run, **changes), 0, {}, sample))
         found.append([float(arrays['top-1']), float(arrays['top-5'])])
     assert found[:3] == [[0, 100], [100, 100], [100, 100]] and np.isnan(found[3]).all()
-
-
-class FakeData(list):
-    metainfo = dict(classes=range(1000))
-    get_data_info = list.__getitem__
-
-
-def test_a_test_image_is_found_anywhere_in_the_bank():
-    infos = [dict(img=np.full((4, 4), value), gt_label=1) for value in (3, 5)]
-    runs = [
-        Run('m', None, None, '', {}, [], cache=dict(dataset=SimpleNamespace(get_data_info=some.__getitem__)))
-        for some in (infos, infos[::-1])
-    ]
-    assert runs[0].content_of(0) == runs[1].content_of(1) != runs[1].content_of(0)
-    assert runs[0].image_key(0) != runs[1].image_key(1)
 
 
 def test_foreign_folders_and_unknown_names_are_refused(names, tmp_path, capsys):
@@ -374,13 +365,6 @@ def test_an_image_without_a_gradient_is_left_out_and_counted(names, runs, tmp_pa
 def test_a_measure_without_enough_images_does_not_end_the_others(names, tmp_path):
     found = study(tmp_path / 'o', names[0], '--measures', 'cka', 'token_norms', '--num', '3')
     assert {row['measure'] for row in found} == {'token_norms'}
-
-
-@pytest.mark.parametrize('channels', [1, 2, 3, 5])
-def test_pictures_of_any_number_of_channels(channels):
-    run = SimpleNamespace(turns_channels=True, inputs=lambda batch: torch.zeros(1, channels, 8, 8))
-    picture = Seen(run, 0, dict(inputs=[torch.full((channels, 6, 8), 200.0)])).picture
-    assert picture.shape == (8, 8, 3) and picture[:6].min() == 200 and not picture[6:].any()
 
 
 def test_neighbours_vote_as_counted_by_hand():
