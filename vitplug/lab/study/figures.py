@@ -22,7 +22,7 @@ from .rows import VALUE, Row
 FORMATS = ('png', 'pdf')
 # Okabe and Ito: apart for colour-blind people, and, with the markers, in grey print.
 COLOURS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9', '#000000')
-MARKERS = 'osv^DP*'
+MARKERS, LINES = 'osv^DP*', ('-', '--', '-.', ':')
 # Light to dark without hue jumps.
 HEAT, MATRIX = 'magma', 'viridis'
 MOST_PANELS = 12
@@ -100,12 +100,13 @@ def _curves(measure: Measure, points: Sequence[tuple[tuple[str, str], float, Row
         for number, model in enumerate(models):
             own = [(x, *row[6:10]) for at, x, row in points if at == (title, label) and row.model == model]
             colour = dict(color=COLOURS[number % len(COLOURS)])
+            style = dict(marker=MARKERS[number % len(MARKERS)], markersize=5, linestyle=LINES[number % len(LINES)])
             heads, line = ([point for point in own if (point[1] == '') == mean] for mean in (False, True))
             ax.plot([x for x, *_ in heads], [mean for _, _, mean, *_ in heads], '.', alpha=0.35, markersize=4, **colour)
             if line:
                 x, _, mean, low, high = zip(*sorted(line), strict=True)
                 ax.fill_between(x, low, high, alpha=0.2, linewidth=0, **colour)
-                ax.plot(x, mean, label=model, marker=MARKERS[number % len(MARKERS)], markersize=5, **colour)
+                ax.plot(x, mean, label=model, **style, **colour)
         _label(ax, title, label, measure.unit)
         ax.locator_params('x', integer=label == 'block')
         ax.grid(alpha=0.3)
