@@ -94,17 +94,20 @@ def _curves(measure: Measure, points: Sequence[tuple[tuple[str, str], float, Row
     """Panels of lines over ``x``, one for each model; points are title and label of ``x``, ``x``, and number."""
     if not points:
         return None
-    models, panels = (list(dict.fromkeys(of)) for of in ([row.model for *_, row in points], [at for at, *_ in points]))
+    models = list(dict.fromkeys(row.model for *_, row in points))
+    panels = list(dict.fromkeys(panel for panel, *_ in points))
     figure, axes = _panels(len(panels), measure)
     for ax, (title, label) in zip(axes, panels, strict=True):
         for number, model in enumerate(models):
-            own = [(x, *row[6:10]) for at, x, row in points if at == (title, label) and row.model == model]
+            own = [(x, row) for panel, x, row in points if panel == (title, label) and row.model == model]
+            heads = [(x, row.mean) for x, row in own if row.head != '']
+            line = sorted((x, row.mean, row.low, row.high) for x, row in own if row.head == '')
             colour = dict(color=COLOURS[number % len(COLOURS)])
             style = dict(marker=MARKERS[number % len(MARKERS)], markersize=5, linestyle=LINES[number % len(LINES)])
-            heads, line = ([point for point in own if (point[1] == '') == mean] for mean in (False, True))
-            ax.plot([x for x, *_ in heads], [mean for _, _, mean, *_ in heads], '.', alpha=0.35, markersize=4, **colour)
+            if heads:
+                ax.plot(*zip(*heads, strict=True), '.', alpha=0.35, markersize=4, **colour)
             if line:
-                x, _, mean, low, high = zip(*sorted(line), strict=True)
+                x, mean, low, high = zip(*line, strict=True)
                 ax.fill_between(x, low, high, alpha=0.2, linewidth=0, **colour)
                 ax.plot(x, mean, label=model, **style, **colour)
         _label(ax, title, label, measure.unit)
