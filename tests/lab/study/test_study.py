@@ -463,11 +463,13 @@ def test_networks_without_sockets_and_of_timm(digits, tmp_path, names):
         "model = dict(backbone=dict(_delete_=True, type='ResNet', depth=18, in_channels=1), head=dict(in_channels=512))"
     )
     config.write_text(f"_base_ = '{PLAIN}'\n{backbone}\n")
-    found = study(tmp_path / 'o', names[0], f'{config}=resnet', '--measures', 'evolving_speed', 'entropy', '--num', '8')
+    measures = ('--measures', 'evolving_speed', 'entropy', '--conditions', 'edit:branch:1:mlp:zero')
+    found = study(tmp_path / 'o', names[0], f'{config}=resnet', *measures, '--num', '8')
     layers = {row['layer'] for row in found if row['model'] == 'resnet' and row['measure'] == 'evolving_speed'}
     assert layers == set(map(str, range(8)))
     left_out = json.loads((tmp_path / 'o' / 'results.json').read_text())['left_out']
-    assert any('no sockets' in one['why'] and one['model'] == 'resnet' for one in left_out)
+    left_out = [(one['condition'], one['measure']) for one in left_out if 'no sockets' in one['why']]
+    assert left_out[0] == ('clean', 'entropy') and len(left_out) == 3  # an edit needs sockets for all measures
     val = digits / 'imagenet' / 'val'
     arguments = ('timm:test_vit', 'timm:test_resnet', '--measures', 'erf', 'distance', '--images', val, '--num', '2')
     found = study(tmp_path / 't', *arguments)

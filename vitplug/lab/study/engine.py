@@ -82,7 +82,7 @@ class Study:
         try:
             if reason := measure.why_not(run):
                 raise ValueError(reason)
-            if not run.is_plugged and set(measure.wants) - {'block'}:
+            if (run.edits or set(measure.wants) - {'block'}) and not run.is_plugged:
                 raise ValueError(f'{run.label} has no sockets, which tell of more than outputs of blocks')
             if measure.wants and run.is_plugged:
                 run.backbone.pixels(PROBE)  # refuses where the place of tokens is not known
