@@ -168,6 +168,11 @@ def test_finished_training_resumes_to_the_same(tmp_path, kind, uninterrupted):
     assert_ends_alike(tmp_path, uninterrupted)
 
 
+def test_one_checkpoint_is_left_where_one_is_asked_for(tmp_path, kind):
+    assert in_child(lambda: train(tmp_path, kind, **{'default_hooks.checkpoint.max_keep_ckpts': 1})) == 0
+    assert len([path for path in tmp_path.glob('*.pth') if not path.name.startswith('best_')]) == 1
+
+
 @pytest.mark.parametrize('moment', ['between checkpoints', 'in a validation'])
 @pytest.mark.parametrize('number', [TERM, signal.SIGINT])
 def test_signal_saves_and_ends(tmp_path, kind, uninterrupted, moment, number):

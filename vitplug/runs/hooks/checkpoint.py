@@ -48,9 +48,9 @@ class WholeFiles(LocalBackend):
 class CheckpointHook(MMEngineCheckpointHook):
     """mmengine's hook, made safe against a kill at any moment.
 
-    A checkpoint is written beside its place and renamed once it is whole. Two are kept at least, for mmengine removes
-    one before it writes the next. :meth:`save_interrupted` saves between the regular ones; the next one replaces that
-    file.
+    A checkpoint is written beside its place and renamed once it is whole. Two are kept at least until the training
+    ends, for mmengine removes one before it writes the next. :meth:`save_interrupted` saves between the regular ones;
+    the next one replaces that file.
 
     Args:
         *args, **kwargs: As mmengine's `CheckpointHook`; `backend_args` leaves the writing to another backend.
@@ -64,7 +64,8 @@ class CheckpointHook(MMEngineCheckpointHook):
         super().__init__(*args, **kwargs)
         if self.args:  # mmengine hands them on to `save_checkpoint`, after an epoch, which takes none of them
             raise TypeError(f'CheckpointHook.__init__() got an unexpected keyword argument {next(iter(self.args))!r}')
-        self.max_keep_ckpts = 2 if self.max_keep_ckpts == 1 else self.max_keep_ckpts
+        self.keeps_one = self.max_keep_ckpts == 1
+        self.max_keep_ckpts = 2 if self.keeps_one else self.max_keep_ckpts
 
     def before_train(self, runner) -> None:
         """Chooses the folder."""
@@ -72,6 +73,13 @@ class CheckpointHook(MMEngineCheckpointHook):
         if runner._resume:  # mmengine forgets it, and would keep no record of a best checkpoint until the next one
             self.last_ckpt = str(runner._load_from)
         self.file_backend.folder = self.out_dir
+
+    def after_train(self, runner) -> None:
+        """Leaves one checkpoint where one is asked for."""
+        super().after_train(runner)
+        if self.keeps_one and is_main_process():
+            for step in list(self.keep_ckpt_ids)[:-1]:
+                self.file_backend.remove(Path(self.out_dir, self.filename_tmpl.format(step)))
 
     def save_interrupted(self, runner, meta: dict) -> None:
         """Saves a checkpoint that stands until the next one.
