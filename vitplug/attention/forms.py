@@ -67,10 +67,11 @@ def of_all(added: Tensor, a: Attention) -> Tensor:
 def call(q: Tensor, k: Tensor, v: Tensor, added: Tensor | None, dropout_p: float, scale: float) -> Tensor:
     """torch's fused call; values become as wide as q where a few channels make one call of it."""
     width, more = v.shape[-1], q.shape[-1] - v.shape[-1]
-    if 0 < more <= PADDED_VALUES:
+    pads = isinstance(more, int) and 0 < more <= PADDED_VALUES  # not where a graph is for all sizes
+    if pads:
         v = F.pad(v, (0, more))
     out = F.scaled_dot_product_attention(q, k, v, attn_mask=added, dropout_p=dropout_p, scale=scale)
-    return out[..., :width] if 0 < more <= PADDED_VALUES else out
+    return out[..., :width] if pads else out
 
 
 def _widened(q: Tensor, k: Tensor, bias: QueryBias, scale: float) -> tuple[Tensor, Tensor]:
@@ -78,5 +79,6 @@ def _widened(q: Tensor, k: Tensor, bias: QueryBias, scale: float) -> tuple[Tenso
     of_queries, of_keys = bias.widening(q.dtype)
     of_queries = of_queries.reshape(*q.shape[:-1], -1)
     more = -(q.shape[-1] + of_keys.shape[-1]) % WIDTH_OF_CALL
-    of_queries, of_keys = (F.pad(t, (0, more)) if more else t for t in (of_queries / scale, of_keys))
+    is_open = not isinstance(more, int)  # of a graph for all sizes, which must not depend on it
+    of_queries, of_keys = (F.pad(t, (0, more)) if is_open or more else t for t in (of_queries / scale, of_keys))
     return torch.cat((q, of_queries), dim=-1), torch.cat((k, of_keys.expand(*k.shape[:2], -1, -1)), dim=-1)
