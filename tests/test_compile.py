@@ -81,6 +81,22 @@ def test_models_compile_with_inductor(host, plugs, size, trains):
     assert_close(run(torch.compile(model, fullgraph=True)), run(model), rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize('host', ['vit', 'swin'])
+@pytest.mark.parametrize('plugs', ['none', 'gab'])
+def test_one_graph_serves_other_sizes(host, plugs):
+    """All but the configured size, at which tables of positions stay as they are."""
+    model = randomize(HOSTS[host](plugs=plugs, arch=SMALL[host])).double().eval()
+    torch._dynamo.reset()
+    compiled = torch.compile(model, dynamic=True, fullgraph=True, backend='eager')
+    with torch.no_grad():
+        compiled(images(48, 56))
+        with torch._dynamo.config.patch(error_on_recompile=True):
+            for batch, height, width in ((3, 64, 48), (2, 56, 72), (2, 40, 96)):
+                x = images(height, width, batch)
+                assert_close(compiled(x), model(x), rtol=1e-10, atol=1e-10)
+
+
 # --- export, of which `lab/export` tests the files ---
 
 

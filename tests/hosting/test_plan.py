@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 import torch
-from cases import images, randomize, swin
+from cases import HOSTS, images, randomize, swin
 from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -45,6 +45,23 @@ def test_a_module_that_is_replaced_is_found_in_the_next_forward(put):
         other.gab_amplitude.fill_(9.0)
     put(part, 'bias', other)
     assert (model(x)[0] - before[0]).abs().max() > 1e-6
+
+
+@pytest.mark.parametrize(
+    ('make', 'owner', 'settings'),
+    [
+        (swin, lambda model: model.plugged_blocks()[1].attn, dict(shift_size=1)),
+        (HOSTS['vit-windows'], lambda model: model, dict(window_size=2)),
+    ],
+)
+def test_windows_that_change_on_an_instance_act_in_the_next_forward(make, owner, settings):
+    model, x = randomize(make(plugs='gab')).double().eval(), images(32, 48)
+    before = model(x)[0]
+    for name, value in settings.items():
+        setattr(owner(model), name, value)
+    after = model(x)[0]
+    assert (after - before).abs().max() > 1e-6
+    assert_close(after, copy.deepcopy(model)(x)[0])  # which has no plan of before
 
 
 class Operations(TorchDispatchMode):

@@ -1,9 +1,12 @@
 """A training with mmengine's `compile` ends as one without."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from toy_training import final_state, toy_config
 
+from vitplug.runs.hooks import CompileHook
 from vitplug.runs.training_commands import build_runner
 
 
@@ -29,3 +32,35 @@ def test_compiled_training_ends_as_the_plain_one(tmp_path):
     for part in ('state_dict', 'ema_state_dict', 'loss'):
         torch.testing.assert_close(compiled[part], plain[part], equal_nan=True)
     assert torch.tensor(plain['loss']).isnan().tolist() == [False, True, False, False, False, False]
+
+
+class Doubled(torch.nn.Linear):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+class Dense(torch.nn.Module):
+    """A model whose loss reads values, as those of detectors and segmentors do."""
+
+    def __init__(self):
+        super().__init__()
+        self.backbone, self.head = Doubled(3, 4), torch.nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.head(self.backbone(x))
+
+
+@pytest.mark.parametrize('scope', ['mmseg', 'mmpretrain'])
+def test_of_a_dense_model_the_backbone_alone_is_compiled(scope):
+    graphs, model = [], Dense()
+
+    def backend(graph, inputs):
+        graphs.append([node for node in graph.graph.nodes if node.op == 'call_function'])
+        return graph
+
+    runner = SimpleNamespace(cfg=dict(compile=dict(backend=backend), default_scope=scope), model=model)
+    CompileHook().before_run(runner)
+    expected = model.head(model.backbone.forward(torch.ones(2, 3)))
+    torch.testing.assert_close(model(torch.ones(2, 3)), expected)
+    is_dense = scope == 'mmseg'
+    assert [len(nodes) for nodes in graphs] == [2] * is_dense and hasattr(runner, '_maybe_compile') == is_dense

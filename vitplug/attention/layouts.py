@@ -24,13 +24,13 @@ class Slots(NamedTuple):
 
     Args:
         places: The place of every token, ``(h * w,)``.
-        padding: The places of padding; None where the map is cut into whole windows.
         tokens: The token at every place, ``(W * N,)``; ``h * w`` where there is padding.
+        has_padding: False where the map is cut into whole windows.
     """
 
     places: Tensor
-    padding: Tensor | None
     tokens: Tensor
+    has_padding: bool
 
 
 @dataclass(frozen=True)
@@ -186,27 +186,17 @@ def _regions(side: int, window: int, shift: int, device: torch.device) -> Tensor
 
 @cached(64)
 def _slots(layout: WindowLayout, is_padded: bool, device: torch.device) -> Slots:
-    (height, width), (all_rows, all_columns) = layout.hw, layout.padded
-    places = _places(layout, (0, height), (0, width), device)
-    padding = None
-    if is_padded:
-        below = _places(layout, (height, all_rows), (0, all_columns), device)
-        beside = _places(layout, (0, height), (width, all_columns), device)
-        padding = torch.cat((below, beside))
+    height, width = layout.hw
+    # No negative numbers before the remainder: inductor cannot bound the indices that come of them.
+    axes = zip(layout.hw, layout.padded, strict=True)
+    y, x = ((torch.arange(side, device=device) + (padded - layout.shift)) % padded for side, padded in axes)
+    window = (y // layout.window)[:, None] * layout.windows[1] + x // layout.window
+    place = (y % layout.window)[:, None] * layout.window + x % layout.window
     row, column = (_by_window(side, layout, device) for side in layout.padded)
     token = row[:, None, :, None] * width + column[:, None, :]
     exists = (row < height)[:, None, :, None] & (column < width)[:, None, :]
-    return Slots(places, padding, torch.where(exists, token, height * width).flatten())
-
-
-def _places(layout: WindowLayout, rows: tuple[int, int], columns: tuple[int, int], device: torch.device) -> Tensor:
-    """Places of a rectangle of the map, from the first row and column to before the second ones."""
-    axes = zip((rows, columns), layout.padded, strict=True)
-    # No negative numbers before the remainder: inductor cannot bound the indices that come of them.
-    y, x = ((torch.arange(*ends, device=device) + (padded - layout.shift)) % padded for ends, padded in axes)
-    side = layout.window
-    window = (y // side)[:, None] * layout.windows[1] + x // side
-    return (window * side**2 + (y % side)[:, None] * side + x % side).flatten()
+    tokens = torch.where(exists, token, height * width).flatten()
+    return Slots((window * layout.window**2 + place).flatten(), tokens, is_padded)
 
 
 def _by_window(padded: int, layout: WindowLayout, device: torch.device) -> Tensor:
@@ -219,31 +209,33 @@ class _ToSlots(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x_BND: Tensor, padding_1D: Tensor | None, places: Tensor, padding: Tensor | None, tokens: Tensor
+        ctx: Any, x_BND: Tensor, padding_1D: Tensor | None, places: Tensor, tokens: Tensor, has_padding: bool
     ) -> Tensor:
-        ctx.save_for_backward(places, padding, tokens)
-        if padding is None:
-            return x_BND.index_select(1, tokens)
-        padding_1D = x_BND.new_zeros(1, x_BND.shape[2]) if padding_1D is None else padding_1D
-        return torch.cat((x_BND, padding_1D.expand(x_BND.shape[0], 1, -1)), dim=1).index_select(1, tokens)
+        ctx.save_for_backward(places, tokens)
+        ctx.has_padding = has_padding
+        if has_padding:
+            padding_1D = x_BND.new_zeros(1, x_BND.shape[2]) if padding_1D is None else padding_1D
+            x_BND = torch.cat((x_BND, padding_1D.expand(x_BND.shape[0], 1, -1)), dim=1)
+        return x_BND.index_select(1, tokens)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple:
-        places, padding, tokens = ctx.saved_tensors
-        grad_padding = None
-        if ctx.needs_input_grad[1] and padding is not None:
-            grad_padding = grad.index_select(1, padding).sum((0, 1))[None]
-        return _FromSlots.apply(grad, places, padding, tokens), grad_padding, None, None, None
+        (places, tokens), grad_padding = ctx.saved_tensors, None
+        if ctx.needs_input_grad[1]:
+            is_padding = (tokens == places.shape[0]).to(grad.dtype)
+            grad_padding = (is_padding @ grad.sum(0))[None]
+        return _FromSlots.apply(grad, places, tokens, ctx.has_padding), grad_padding, None, None, None
 
 
 class _FromSlots(torch.autograd.Function):
     """Tokens from their places. Its gradient is :class:`_ToSlots`."""
 
     @staticmethod
-    def forward(ctx: Any, x_BSD: Tensor, places: Tensor, padding: Tensor | None, tokens: Tensor) -> Tensor:
-        ctx.save_for_backward(places, padding, tokens)
+    def forward(ctx: Any, x_BSD: Tensor, places: Tensor, tokens: Tensor, has_padding: bool) -> Tensor:
+        ctx.save_for_backward(places, tokens)
+        ctx.has_padding = has_padding
         return x_BSD.index_select(1, places)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple:
-        return _ToSlots.apply(grad, None, *ctx.saved_tensors), None, None, None
+        return _ToSlots.apply(grad, None, *ctx.saved_tensors, ctx.has_padding), None, None, None

@@ -95,10 +95,10 @@ class SelfAttention(nn.Module):
 
     def to_heads(self, x_BND: Tensor, site: Site) -> tuple[Tensor, Tensor, Tensor]:
         """q, k and v of tokens in windows, each ``(G, heads, N, d)``."""
-        slots, tokens = site.slots, site.layout.grid.num_tokens
-        if slots is None:
+        if site.slots is None:
             return self.split_heads(self.to_qkv(x_BND))
-        if slots.padding is None:
+        slots, tokens = site.slots, site.layout.grid.num_tokens
+        if not slots.has_padding:
             return self.split_heads(self.to_qkv(to_slots(x_BND, slots).view(-1, tokens, x_BND.shape[2])))
         # A zero token projects to the bias, so pad after the projection, with the bias.
         qkv, bias = self.to_qkv(x_BND), self.qkv_bias

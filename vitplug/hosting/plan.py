@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 # Sizes of images whose plans a model keeps; training at many sizes comes back to few of them. Masks of shifted windows
 # are most of a plan: some 20 MB for Swin at 800 x 1216.
 MOST_PLANS = 8
+# Attributes of a model, or of the attention of its blocks, that layouts follow.
+SETTINGS = ('window_size', 'shift_size', 'pad_small_map', 'windows', 'global_blocks')
 
 
 class Plan:
@@ -78,20 +81,24 @@ def plan_of(model: PluggedModel, sections: Sequence[Section], hw: tuple[int, int
     """The plan of images whose first tokens lie on a grid ``hw``; kept, for the last sizes, but for padding.
 
     It is made afresh while torch compiles, traces or exports, which records the operations, and under fake tensors,
-    which belong to one mode. It belongs to the windows that blocks have when it is made.
+    which belong to one mode, and when settings of windows have changed.
     """
     device, sizes = images.device, shrink(valid_sizes(images), model.image_stride)
     if torch.compiler.is_compiling() or torch.jit.is_tracing() or detect_fake_mode() is not None:
         return Plan(model, sections, TokenMap(hw, sizes, model.num_prefix), device)
-    plans: dict[Any, Plan] = model.__dict__.setdefault('_kept_plans', {})
+    kept: dict[Any, tuple[Plan, list[tuple[dict, str]], list]] = model.__dict__.setdefault('_kept_plans', {})
     key = (*hw, device, model.num_prefix, *[len(section.blocks) for section in sections])
-    plan = plans.pop(key, None)
-    if plan is None:
+    plan, settings, values = kept.pop(key, (None, [], []))
+    if plan is None or [owner[name] for owner, name in settings] != values:
         with torch.inference_mode(False):  # whose tensors a later training could not use
             plan = Plan(model, sections, TokenMap(hw, None, model.num_prefix), device)
-    plans[key] = plan  # the last one
-    if len(plans) > MOST_PLANS:
-        del plans[next(iter(plans))]
+        attentions = [getattr(block, 'attn', None) for block in model.plugged_blocks()]
+        owners = [vars(owner) for owner in (model, *attentions) if owner is not None]
+        settings = [(owner, name) for owner in owners for name in SETTINGS if name in owner]
+        values = [copy(owner[name]) for owner, name in settings]
+    kept[key] = plan, settings, values  # the last one
+    if len(kept) > MOST_PLANS:
+        del kept[next(iter(kept))]
     if sizes is None:
         return plan
     return Plan(model, sections, TokenMap(hw, sizes, model.num_prefix), device, like=plan)

@@ -241,7 +241,7 @@ def _max_pool(t_BhwC: Tensor, valid_Bhw1: Tensor | None, hw: tuple[int, int]) ->
         t_BhwC = t_BhwC.masked_fill(~valid_Bhw1, -torch.inf)
     image, sizes = t_BhwC.permute(0, 3, 1, 2), list(zip(t_BhwC.shape[1:3], hw, strict=True))
     # Sizes that a compiled graph leaves open are not compared: it would fix them.
-    is_open = not all(isinstance(side, int) for pair in sizes for side in pair)
+    is_open = {type(side) for pair in sizes for side in pair} != {int}
     if is_open or any(side % bins for side, bins in sizes):
         pooled = image
         for dim, (side, bins) in zip((2, 3), sizes, strict=True):

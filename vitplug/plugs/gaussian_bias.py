@@ -163,7 +163,9 @@ class Gaussian(FoldsConstants):
     @property
     def together_key(self) -> Any:
         """Blocks on one grid whose keys are equal get their biases at once: frozen ones apart, which need no graph."""
-        kinds = [(p.device, p.dtype, p.requires_grad) for p in self.parameters()]
+        if self.is_folded:
+            return self
+        kinds = [(p.device, p.dtype, p.requires_grad) for p in (self.gab_amplitude, self.gab_sigma)]
         return type(self), self.reference, self.heads, *kinds
 
     def make_constants(self) -> tuple[Tensor, Tensor]:
