@@ -5,6 +5,7 @@ without quoting, and a line of column names, but for CoLA. Test sets have no lab
 """
 
 import csv
+import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -145,3 +146,14 @@ def _example(task: Task, fields: Mapping[str, Any]) -> Example | None:
         return tuple(sentences), task.labels.index(label)
     number = float(label) if not task.labels and re.fullmatch(r'\d+(\.\d*)?', label) else HIGHEST + 1
     return (tuple(sentences), number) if number <= HIGHEST else None
+
+
+def content_of(*parts: bytes) -> str:
+    """The hash by which content is known, however its files are named."""
+    return hashlib.sha256(b''.join(hashlib.sha256(part).digest() for part in parts)).hexdigest()[:16]
+
+
+def vocabulary_content(tokenizer: Any) -> str:
+    """The hash of a vocabulary: its tokens in their order."""
+    words = tokenizer.get_vocab()
+    return content_of('\n'.join(sorted(words, key=words.get)).encode())

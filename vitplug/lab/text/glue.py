@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import transformers
 from scipy import stats
 from sklearn import metrics
 from torch import nn
@@ -27,9 +26,8 @@ from vitplug.plugs.text import NONE
 from vitplug.statistics.seeds import Comparison, compare, mean_and_sd
 from vitplug.tables import format_table
 
-from .data import HIGHEST, TASKS, Example, Task, read_examples
+from .data import HIGHEST, TASKS, Example, Task, content_of, read_examples, vocabulary_content
 from .pretrain import RECORD
-from .training import content_of, make_trainer, vocabulary_content
 
 WARMUP, ALL = 0.1, 'all'
 #: The metrics, of answers and predictions; those of correlation are NaN where either is constant.
@@ -81,6 +79,8 @@ def classifier(folder: str, num_outputs: int) -> tuple[nn.Module, Any]:
     Raises:
         ValueError: If it lacks weights.
     """
+    import transformers
+
     config = transformers.AutoConfig.from_pretrained(folder, num_labels=num_outputs)
     plugs = getattr(config, 'plugs', NONE)
     network, loading = transformers.AutoModelForSequenceClassification.from_pretrained(
@@ -99,6 +99,10 @@ def run(name: str, data: Mapping[str, Sequence[Example]], seed: int, args: argpa
     Raises:
         ValueError: If a loss or a prediction is not finite.
     """
+    from transformers import DataCollatorWithPadding
+
+    from .training import make_trainer
+
     task = TASKS[name]
     torch.manual_seed(seed)
     model, tokenizer = classifier(args.model, len(task.labels) or 1)
@@ -113,7 +117,7 @@ def run(name: str, data: Mapping[str, Sequence[Example]], seed: int, args: argpa
     sets = {split: Sentences(examples, tokenizer, args.length, task) for split, examples in data.items()}
     sets['train'].examples = [*data['train'], *turned]
     steps = epochs * math.ceil(len(sets['train']) / args.batch)
-    given = dict(train_dataset=sets['train'], data_collator=transformers.DataCollatorWithPadding(tokenizer))
+    given = dict(train_dataset=sets['train'], data_collator=DataCollatorWithPadding(tokenizer))
     settings = dict(save_strategy='no', logging_strategy='no')
     trainer = make_trainer(model, args, steps, WARMUP * steps, seed, given, **settings)
     trainer.train()

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import transformers
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -20,8 +19,7 @@ from vitplug.commands import command_parser
 from vitplug.files.whole import write_text
 from vitplug.plugs.text import NONE, PLUGS_HELP, label_of
 
-from .data import IGNORED, MaskedWords, cut
-from .training import content_of, make_trainer, vocabulary_content
+from .data import IGNORED, MaskedWords, content_of, cut, vocabulary_content
 
 HELD_OUT, MOST_HELD_OUT, RECORD = 50, 512, 'made_of.json'
 
@@ -29,6 +27,10 @@ HELD_OUT, MOST_HELD_OUT, RECORD = 50, 512, 'made_of.json'
 def main(argv: Sequence[str] | None = None) -> int:
     """Pre-trains a model, from the last checkpoint on; every 50th sequence, 512 at most, is held out."""
     args = _parser().parse_args(argv)
+    import transformers  # --help works without it
+
+    from .training import make_trainer
+
     folders = map(Path, args.text)
     files = [file for path in folders for file in (sorted(path.rglob('*.txt')) if path.is_dir() else [path])]
     words = Path(args.vocab).read_text('utf-8').splitlines()

@@ -1,6 +1,5 @@
-"""transformers' ``Trainer`` with ELECTRA's settings, and the hashes by which content is known."""
+"""transformers' ``Trainer`` with ELECTRA's settings."""
 
-import hashlib
 import math
 import re
 from typing import Any
@@ -68,14 +67,3 @@ def make_trainer(
         optimizer, lambda step: (1 - step / steps) * min(1.0, step / max(warmup, 1.0))
     )
     return transformers.Trainer(model, settled, optimizers=(optimizer, rate), callbacks=[FiniteLoss()], **data)
-
-
-def content_of(*parts: bytes) -> str:
-    """The hash by which content is known, however its files are named."""
-    return hashlib.sha256(b''.join(hashlib.sha256(part).digest() for part in parts)).hexdigest()[:16]
-
-
-def vocabulary_content(tokenizer: Any) -> str:
-    """The hash of a vocabulary: its tokens in their order."""
-    words = tokenizer.get_vocab()
-    return content_of('\n'.join(sorted(words, key=words.get)).encode())
