@@ -296,7 +296,7 @@ def _check_block(plan: LayerPlan, layer: LayerPlugs, plans: Sequence[LayerPlan])
             f'plugs: {reusing} need a map of block {plan.index} itself, which has neither q nor k as it reuses that of '
             'an earlier block; take the block out of their layers, or let it have its own map (share=0)'
         )
-    weighing = [name for name in changing if isinstance(layer[name]['map'], WeighsValues)]
+    weighing = [name for name, part in layer.items() if 'map' in part and isinstance(part['map'], WeighsValues)]
     if weighing and changing[-1] != weighing[0]:
         raise ValueError(
             f'plugs: {weighing[0]} makes several outputs of a map, and {changing} change the maps of block '

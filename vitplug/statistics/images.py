@@ -95,13 +95,14 @@ def combined(estimates: Sequence[Estimate], weights: Sequence[float] | None = No
     Sums are taken image by image: what an image adds to all cancels in a difference. None if the numbers of blocks,
     heads or images differ, so that nothing corresponds.
     """
-    if len({(one.over, one.mean.shape, np.shape(one.samples)) for one in estimates}) > 1:
+    if len({(one.over, one.mean.shape, one.samples is None or one.samples.shape) for one in estimates}) > 1:
         return None
     weights = weights or [1 / len(estimates)] * len(estimates)
     first, whole = estimates[0], _sum([one.mean for one in estimates], weights)
-    if first.samples is None:
+    given = [one.samples for one in estimates if one.samples is not None]
+    if not given:
         return exact({'': whole})['']
-    samples = _sum([one.samples for one in estimates], weights)
+    samples = _sum(given, weights)
     if first.over == GROUPS_OF_IMAGES:
         return jackknife({'': whole}, [{'': sample} for sample in samples], int(first.n.max()))['']
     return student(samples, first.over)

@@ -84,9 +84,9 @@ def holm(p: Sequence[float]) -> np.ndarray:
 
     Source: S. Holm, A Simple Sequentially Rejective Multiple Test Procedure, Scand. J. Statist. 6, 1979.
     """
-    p = np.asarray(p, float)
-    order, adjusted = np.argsort(p), np.empty_like(p)
-    adjusted[order] = np.maximum.accumulate(np.minimum(1.0, p[order] * np.arange(len(p), 0, -1)))
+    values = np.asarray(p, float)
+    order, adjusted = np.argsort(values), np.empty_like(values)
+    adjusted[order] = np.maximum.accumulate(np.minimum(1.0, values[order] * np.arange(len(values), 0, -1)))
     return adjusted
 
 
