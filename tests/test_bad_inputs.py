@@ -53,21 +53,7 @@ ROWS = {
     'unknown optimizer': Row(
         options('optim_wrapper.optimizer.type=Adamw'), r"type = 'Adamw': unknown; did you mean 'Adam"
     ),
-    'argument of a host': Row(
-        'get_flops.py tiny.py --cfg-options model.backbone.patch_size=0', 'patch_size=0: expected a positive integer'
-    ),
     'unknown plug': Row('get_flops.py tiny.py --plugs Nothing', r"type='Nothing' is no plug; choose from .*'Refiner'"),
-    'argument of a plug': Row(
-        "get_flops.py tiny.py --plugs 'refiner(kernel=3)'", r"Refiner has no argument \['kernel'\]; it takes"
-    ),
-    'plug that a host cannot take': Row(
-        'get_flops.py child.py',
-        r"gab takes the socket 'bias', which block 0 does not offer",
-        child(
-            "model = dict(backbone=dict(_delete_=True, type='vitplug.MlpMixer', img_size=16, patch_size=8, "
-            "plugs='gab'))"
-        ),
-    ),
     'backbone without a host': Row(
         'get_flops.py child.py --plugs gab',
         r"'ResNet' takes no plugs, and vitplug has no host",

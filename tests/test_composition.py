@@ -9,8 +9,6 @@ from attention_oracle import assert_same
 from cases import images, randomize, swin, vit
 from torch.testing import assert_close
 
-from vitplug.attention import fused_attention
-
 SIZE = (40, 56)
 HOSTS = {'vit': vit, 'swin': swin}
 ALL = {
@@ -119,42 +117,6 @@ def test_vit_follows_the_canonical_order(names):
     (got,) = model(image)
     expected = vit_oracle(model, image)
     assert_same([got], [expected], list(model.parameters()), rtol=1e-6, atol=1e-8)
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize('plugs', SETS, ids='-'.join)
-def test_swin_keeps_the_order_inside_each_block(plugs):
-    """Logits and maps of every block from its own scores, bias and mask; the parts have their own oracles."""
-    model = build('swin', plugs)
-    names = ('scores', 'bias', 'logits', 'probs', 'maps')
-    outs, found = model.forward_intermediates(images(*SIZE), names)
-    alphas = [p for name, p in model.named_parameters() if name.endswith('residual_alpha')]
-    hw, before, index = (10, 14), None, 0
-    for stage in model.stages:
-        for block in stage.blocks:
-            scores, bias, logits, probs, maps = (found[name][index] for name in names)
-            mask = block.attn.layout(hw).mask(torch.device('cpu'))
-            mask = 0 if mask is None else mask[:, None].double()
-            if alphas and before is not None:
-                scores = alphas[0] * scores + (1 - alphas[0]) * before
-            # Between the stages the scores are pooled, which has its own test.
-            before = scores if index % 2 == 0 else None
-            if alphas and index == 2:
-                before = found['logits'][2] - bias - mask
-            else:
-                assert_close(logits, scores + bias + mask)
-            assert_close(probs, logits.softmax(-1))
-            refine = part(block.plugs, 'refiner', 'map')
-            if refine is not None:
-                wide = F.conv2d(probs.flatten(0, 1), refine.expand)
-                local = F.conv2d(wide, refine.local, padding=1, groups=wide.shape[1])
-                refined = F.conv2d(local, refine.reduce).view_as(maps)
-                probs = refined * (mask == 0) if isinstance(mask, torch.Tensor) else refined
-            assert_close(maps, probs)
-            index += 1
-        hw = tuple(-(-side // 2) for side in hw)
-    with fused_attention(False):
-        assert_close(model(images(*SIZE)), outs)
 
 
 @pytest.mark.sampled(4)

@@ -112,8 +112,3 @@ def test_plugs_on_the_command_line_make_a_stock_backbone_a_host(base):
 def test_slip_in_an_argument_of_a_plug():
     with pytest.raises(ValueError, match=r"no 'sigm' in model\.backbone\.plugs\.0; did you mean 'sigma'"):
         read_config(str(BASE), {PLUGS_KEY: 'gab(sigma=2)', f'{PLUGS_KEY}.0.sigm': 3})
-
-
-def test_plugs_of_a_backbone_that_takes_none():
-    with pytest.raises(ValueError, match=r"'ResNet' takes no plugs, and vitplug has no host for it: name .*or write"):
-        read_config('mmpretrain::resnet/resnet50_8xb32_in1k.py', {PLUGS_KEY: 'gab'})

@@ -4,7 +4,6 @@ import json
 import shlex
 from pathlib import Path
 
-import joblib
 import pytest
 import torch
 from mmengine.config import Config
@@ -43,31 +42,18 @@ def test_a_training_that_has_ended_gives_a_row_and_a_picture(task, digits, tmp_p
 
 @pytest.fixture
 def processes(monkeypatch, tmp_path):
-    """Commands of trainings that end at once, the detection with status 3; they note what they were given."""
-    started = []
+    """Commands of trainings that end at once, the detection with status 3."""
 
     class Process:
         def __init__(self, command, stdout, stderr, env):
             stdout.write('the end')
             self.status = 3 if 'mask-rcnn' in command[2] else 0
-            started.append(env['OMP_NUM_THREADS'])
 
         def wait(self):
             return self.status
 
     monkeypatch.setattr(demo.subprocess, 'Popen', Process)
     monkeypatch.setattr(demo, 'row_of', lambda task, folder, seconds: task.name)
-    return started
-
-
-@pytest.mark.parametrize(('cores', 'users', 'expected'), [(2, None, '1'), (4, None, '2'), (4, '6', '6')])
-def test_trainings_share_the_cores(cores, users, expected, processes, tmp_path, monkeypatch):
-    monkeypatch.setattr(joblib, 'cpu_count', lambda: cores)
-    monkeypatch.delenv('OMP_NUM_THREADS', raising=False)
-    if users:
-        monkeypatch.setenv('OMP_NUM_THREADS', users)
-    assert demo.train_all(demo.TASKS[:2], tmp_path) == ['classification', 'segmentation']
-    assert processes == [expected] * 2
 
 
 def test_a_failure_says_where_and_why(processes, tmp_path, capsys):

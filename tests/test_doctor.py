@@ -54,9 +54,3 @@ def test_an_operator_of_another_build_is_found_though_it_imports(monkeypatch):
     monkeypatch.setattr(torchvision.ops, 'nms', lambda boxes, scores, threshold: torch.tensor([0, 1]))
     with pytest.raises(RuntimeError, match=r'keeps boxes \[0, 1\] instead of \[0, 2\]'):
         doctor.runs_nms('torchvision.ops')
-
-
-def test_a_library_without_configs_is_named(monkeypatch):
-    monkeypatch.setattr(doctor, 'LIBRARIES', ('torch',))
-    with pytest.raises(FileNotFoundError, match='torch came without configs'):
-        doctor.configs_by_name()

@@ -76,12 +76,6 @@ def test_set_up_compiles_nothing_unless_it_is_asked_to(tmp_path):
     assert set_up(tmp_path) == []
 
 
-def test_compiled_ops_from_the_beginning_with_what_tests_need(tmp_path):
-    *first, _, ops, tests = set_up(tmp_path, 'test-integration', OPS='compiled', CXX='true')
-    assert (first, ops, tests) == (['torch torchvision', WITHOUT_OPS, '-e .'], COMPILED, '-e .[test]')
-    assert set_up(tmp_path, 'demo') == []
-
-
 def test_a_missing_compiler_is_said_before_the_build(tmp_path):
     with pytest.raises(AssertionError):
         set_up(tmp_path, OPS='compiled', CXX='no-such-compiler')

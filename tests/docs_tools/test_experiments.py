@@ -1,11 +1,10 @@
 """The list of the papers' tables and figures: what is read from it, what is refused, and the list itself."""
 
-import re
 import shlex
 from pathlib import Path
 
 import pytest
-from experiments import BEGIN, END, generate_parts, read_experiments
+from experiments import BEGIN, END, read_experiments
 from paper_tables import main
 
 from vitplug.lab.study.catalogue import PAPERS
@@ -61,11 +60,6 @@ def test_coverage_names_every_part_and_writes_nothing(root, capsys):
     assert 'old' in (root / 'docs/recipes.md').read_text()
 
 
-def test_text_that_was_generated_before_is_kept(root):
-    readme = root / 'configs/paper/README.md'
-    assert generate_parts(root, {readme: f'new {BEGIN}{END}'})[readme].startswith('new ')
-
-
 @pytest.mark.parametrize(
     ('old', 'new', 'message'),
     [
@@ -86,12 +80,6 @@ def test_wrong_lists_are_refused(root, old, new, message):
         read_experiments(root)
 
 
-def test_files_without_markers_are_refused(root):
-    (root / 'docs/recipes.md').write_text('# Recipes\n')
-    with pytest.raises(ValueError, match=r'recipes\.md: the markers .* are missing'):
-        generate_parts(root, {})
-
-
 def test_list_has_all_papers_and_commands_that_exist():
     papers = {paper.name: paper for paper in read_experiments(ROOT)}
     folders = {path.parent.name for path in (ROOT / 'configs').glob('*/metafile.yml')}
@@ -100,10 +88,3 @@ def test_list_has_all_papers_and_commands_that_exist():
     of_study = [shlex.split(command)[1:] for command in commands if command.startswith('study ')]
     named = {_parser().parse_args(arguments).paper for arguments in of_study}
     assert named == set(PAPERS)
-
-
-def test_parts_are_named_once():
-    for paper in read_experiments(ROOT):
-        places = [part.place for part in paper.parts]
-        assert len(places) == len({*places})
-        assert all(re.match(r'(Table|Tables|Figure|Supplement),? \w', place) for place in places)

@@ -3,9 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-import model_table
 import pytest
-from model_table import HOSTS, SECTIONS, UPERNET, Row, main, write_document
+from model_table import HOSTS, SECTIONS, UPERNET, write_document
 
 from vitplug.config.paths import configs_folder
 
@@ -35,46 +34,6 @@ def test_references_count_in_their_digits():
     assert replace(HOSTS[0], parameters='5.7').cells()[-1] == 'yes'
 
 
-def test_changes_make_another_model():
-    row = replace(HOSTS[0], changes={'model.backbone.img_size': 64})
-    cells = row.cells()
-    assert cells[2] == '64x64' and cells[1].endswith('changed') and cells[-1] == 'no'
-
-
-def test_document_lists_every_row():
-    text = DOCUMENT.read_text()
-    assert text.startswith(model_table.TITLE) and model_table.COMMAND in text
-    assert all(f'\n| {row.name} | ' in text for row in ROWS)
-
-
 @pytest.mark.slow
 def test_document_is_what_the_command_writes():
     assert write_document() == DOCUMENT.read_text()
-
-
-@pytest.fixture
-def one_row(monkeypatch):
-    row = Row('DeiT-Ti', HOSTS[0].config, HOSTS[0].parameters, '1.254')
-    monkeypatch.setattr(model_table, 'SECTIONS', {'Hosts': [row]})
-
-
-def test_command_prints_and_writes_and_writes_again(one_row, tmp_path, capsys):
-    path = tmp_path / 'models.md'
-    main(['--out', str(path)])
-    first = path.read_text()
-    assert '| DeiT-Ti | ' in first and '| DeiT-Ti | ' in capsys.readouterr().out
-    path.write_text(f'{model_table.TITLE}\nold')
-    main(['--out', str(path)])
-    assert path.read_text() == first and [file.name for file in tmp_path.iterdir()] == ['models.md']
-
-
-def test_other_files_are_not_overwritten(one_row, tmp_path, capsys):
-    path = tmp_path / 'notes.md'
-    path.write_text('precious')
-    with pytest.raises(SystemExit) as end:
-        main(['--out', str(path)])
-    assert end.value.code == 2 and path.read_text() == 'precious'
-    assert 'notes.md' in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main(['--out', str(tmp_path / 'none' / 'models.md')])
-    assert 'no folder' in capsys.readouterr().err

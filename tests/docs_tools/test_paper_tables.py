@@ -4,8 +4,6 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
-from experiments import read_experiments
 from paper_tables import BEGIN, END, main, read_models
 
 INDEX = 'Import:\n  - configs/paper/metafile.yml\n'
@@ -74,18 +72,6 @@ def test_table_and_header_have_the_figures_as_printed(root, capsys):
     assert (root / 'configs/paper/plain.py').read_text().startswith('# A model.\n# python tools/')
 
 
-def test_writing_twice_changes_nothing_and_a_changed_figure_replaces_the_old(root, capsys):
-    main([], root)
-    capsys.readouterr()
-    main([], root)
-    assert capsys.readouterr().out == ''
-    metafile = root / 'configs/paper/metafile.yml'
-    metafile.write_text(metafile.read_text().replace('80.0', '80.5'))
-    main([], root)
-    header = (root / 'configs/paper/small.py').read_text()
-    assert 'top-1 80.5' in header and header.count("The paper's figures") == 1
-
-
 def test_check_names_what_differs_and_ends_in_status_1(root, capsys):
     main([], root)
     main(['--check'], root)
@@ -133,16 +119,3 @@ def test_counts_are_written_into_the_metafile(root):
     assert model.parameters == 6152 + 40 + 8 + 48 + 288 + 144 + 18
     assert 0 < model.flops < 100_000
     assert metafile.read_text().count('FLOPs') == 1
-
-
-def test_commands_are_shown_whole_and_are_those_of_vitplug(root):
-    part = dict(part='Table 8', what='attack', command='study CONFIG:CHECKPOINT --paper cb-table8')
-    listed = root / 'configs' / 'experiments.yml'
-    others = dict(configs=['*'], reason='none')
-    listed.write_text(yaml.safe_dump(dict(paper=dict(parts=[part], beyond=[others]))))
-    [paper] = read_experiments(root)
-    assert paper.parts[0].by == '`vitplug study CONFIG:CHECKPOINT --paper cb-table8`'
-    part['command'] = 'robust CONFIG CHECKPOINT'
-    listed.write_text(yaml.safe_dump(dict(paper=dict(parts=[part], beyond=[others]))))
-    with pytest.raises(ValueError, match="paper: Table 8: 'robust CONFIG CHECKPOINT' is no command of vitplug"):
-        read_experiments(root)

@@ -6,6 +6,7 @@ transformers 5: install it in a folder of its own and name that in VITPLUG_TRANS
     pip install --target DIR --no-deps transformers tokenizers
 """
 
+import copy
 import importlib
 import os
 import sys
@@ -87,8 +88,10 @@ def transformers() -> Any:
 
 
 def of_timm(name: str, host: VisionTransformer, **settings) -> tuple[State, Callable[[Tensor], Features]]:
-    """A model of timm."""
-    sizes = dict(embed_dim=WIDTH, num_heads=HEADS, depth=DEPTH, mlp_ratio=HIDDEN / WIDTH, dynamic_img_size=True)
+    """A model of timm; a BEiT takes other sizes after `set_input_size`."""
+    sizes = dict(embed_dim=WIDTH, num_heads=HEADS, depth=DEPTH, mlp_ratio=HIDDEN / WIDTH)
+    is_beit = name.startswith('beit')
+    sizes |= {} if is_beit else dict(dynamic_img_size=True)
     img_size = SIDE * host.patch_embed.projection.kernel_size[0]
     model = randomize(timm.create_model(name, img_size=img_size, **{**sizes, **settings})).double().eval()
     rope = getattr(model, 'rope', None)
@@ -97,30 +100,16 @@ def of_timm(name: str, host: VisionTransformer, **settings) -> tuple[State, Call
         rope.get_embed = partial(rope.get_embed, dtype=torch.float64)
 
     def tokens(images: Tensor) -> Features:
-        found = model.forward_intermediates(
+        sized = copy.deepcopy(model) if is_beit else model
+        if is_beit:
+            sized.set_input_size(images.shape[-2:])
+        found = sized.forward_intermediates(
             images, output_fmt='NLC', return_prefix_tokens=True, intermediates_only=True
         )
         pairs = [pair if isinstance(pair, tuple) else (pair, pair[:, :0]) for pair in found]
-        return model.forward_features(images), [torch.cat((prefix, patches), dim=1) for patches, prefix in pairs]
+        return sized.forward_features(images), [torch.cat((prefix, patches), dim=1) for patches, prefix in pairs]
 
     return model.state_dict(), tokens
-
-
-def of_beit(name: str, host: VisionTransformer) -> tuple[State, Callable[[Tensor], Features]]:
-    """A BEiT of timm, which takes other sizes after `set_input_size`."""
-    sizes = dict(embed_dim=WIDTH, num_heads=HEADS, depth=DEPTH, mlp_ratio=HIDDEN / WIDTH, img_size=SIDE * 16)
-    state = randomize(timm.create_model(name, **sizes)).double().state_dict()
-
-    def tokens(images: Tensor) -> Features:
-        model = timm.create_model(name, **sizes).double().eval()
-        model.load_state_dict(state)
-        model.set_input_size(images.shape[-2:])
-        found = model.forward_intermediates(
-            images, output_fmt='NLC', return_prefix_tokens=True, intermediates_only=True
-        )
-        return model.forward_features(images), [torch.cat((prefix, patches), dim=1) for patches, prefix in found]
-
-    return state, tokens
 
 
 def of_hugging_face(name: str, host: VisionTransformer, **settings) -> tuple[State, Callable[[Tensor], Features]]:
@@ -204,7 +193,7 @@ MODELS: dict[str, Model] = {
     'timm EVA-02-S': _timm('EVA-02-T or S', 'eva02-s', 'eva02_small_patch14_224'),
     'timm EVA-02-B': _timm('EVA-02-B or L', 'eva02-b', 'eva02_base_patch14_224'),
     # timm places and weighs entries in float32.
-    'timm BEiT': Model('timm BEiT', 'beit-b', partial(of_beit, 'beit_base_patch16_224'), target='timm', tolerance=1e-7),
+    'timm BEiT': Model('timm BEiT', 'beit-b', partial(of_timm, 'beit_base_patch16_224'), target='timm', tolerance=1e-7),
     'timm CLIP': _timm('ViT', 'clip-b', 'vit_base_patch16_clip_quickgelu_224', ANTIALIAS),
     'timm SigLIP': _timm('ViT', 'siglip-b', 'vit_base_patch16_siglip_224', ANTIALIAS, act_layer='gelu_tanh'),
     'timm MAE': _timm('ViT', 'mae-b', 'vit_base_patch16_224', ANTIALIAS),

@@ -10,7 +10,6 @@ from mmengine.config import Config
 from mmengine.evaluator import BaseMetric
 from mmengine.model import BaseModel
 from mmengine.registry import DATASETS, METRICS, MODELS
-from mmengine.runner import Runner
 
 SAMPLES, BATCH = 22, 4  # the last batch of an epoch is a short one
 
@@ -112,19 +111,6 @@ def toy_config(work_dir, kind: str, **hooks) -> Config:
             randomness=dict(seed=3),
         )
     )
-
-
-def run_training(cfg: Config) -> Runner:
-    """Trains, and ends the loaders' workers, for which the garbage collector would wait for seconds each."""
-    runner = Runner.from_cfg(cfg)
-    try:
-        runner.train()
-    finally:
-        for loop in (runner.train_loop, runner.val_loop):
-            iterator = getattr(getattr(loop, 'dataloader', None), '_iterator', None)
-            if hasattr(iterator, '_shutdown_workers'):
-                iterator._shutdown_workers()
-    return runner
 
 
 def final_state(work_dir) -> dict:

@@ -4,6 +4,8 @@ The networks are written out from the papers and from descriptions of the author
 keys, without anything of vitplug.
 """
 
+import lvt_oracle
+import mvit_oracle
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -334,58 +336,12 @@ def mvit(dims=96, heads=1, depth=10, wider=(1, 3, 8), classes=1000, image=224) -
     return shapes | norm('norm', dims) | linear('head.projection', classes, dims)
 
 
-def resized(maps: Tensor, axis: int, before: int, after: int) -> Tensor:
-    """Maps whose ``axis`` counts a square grid of ``before`` places a side: averages of squares, or copies."""
-    maps = maps.movedim(axis, -1).unflatten(-1, (before, before))
-    if after < before:
-        maps = maps.unflatten(-1, (after, -1)).unflatten(-3, (after, -1)).mean((-1, -3))
-    else:
-        maps = maps.repeat_interleave(after // before, -1).repeat_interleave(after // before, -2)
-    return maps.flatten(-2).movedim(-1, axis)
-
-
-def run_mvit(state: State, images: Tensor, heads: int = 1) -> Tensor:
-    """Scores; with ``alpha``, those of ReMViTv2, which hands scores on with their position biases in them."""
-    net, alpha = Net(state), state.get('alpha')
-    x = net.conv('patch_embed.proj', images, stride=4, padding=3)
-    side, stride_kv, before = x.shape[-1], 4, None
-    x = x.flatten(2).transpose(1, 2)
-
-    def pooled(name: str, t: Tensor, stride: int) -> tuple[Tensor, int]:
-        image = t.flatten(0, 1).transpose(1, 2).unflatten(2, (side, side))
-        image = net.conv(f'{block}.attn.pool_{name}', image, stride=stride, padding=1, groups=image.shape[1])
-        out = net.norm(f'{block}.attn.norm_{name}', image.flatten(2).transpose(1, 2), eps=1e-6)
-        return out.unflatten(0, t.shape[:2]), image.shape[-1]
-
-    for i in range(sum(key.endswith('.attn.proj.weight') for key in state)):
-        block, stride_q = f'blocks.{i}', 1
-        normed = net.norm(f'{block}.norm1', x, eps=1e-6)
-        if f'{block}.proj.weight' in state:
-            heads, stride_q, stride_kv = 2 * heads, 2, max(stride_kv // 2, 1)
-            skip = net.linear(f'{block}.proj', normed).transpose(1, 2).unflatten(2, (side, side))
-            x = F.max_pool2d(skip, 3, 2, 1).flatten(2).transpose(1, 2)
-        q, k, v = (to_heads(t, heads) for t in net.linear(f'{block}.attn.qkv', normed).chunk(3, -1))
-        q, side_q = pooled('q', q, stride_q)
-        (k, side_k), (v, _) = pooled('k', k, stride_kv), pooled('v', v, stride_kv)
-        scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5
-        if alpha is not None and before is not None:
-            maps, was_q, was_k = before
-            maps = maps if maps.shape[1] == heads else maps.mean(1, keepdim=True)
-            maps = resized(resized(maps, -2, was_q, side_q), -1, was_k, side_k)
-            scores = alpha * scores + (1 - alpha) * maps
-        # Offsets in steps of the finer grid, from the last key to the first.
-        fine = max(side_q, side_k)
-        offsets = torch.arange(side_q)[:, None] * (fine // side_q) - torch.arange(side_k) * (fine // side_k)
-        offsets = offsets + (side_k - 1) * (fine // side_k)
-        grid = q.unflatten(2, (side_q, side_q))
-        rows = torch.einsum('bhyxc,ykc->bhyxk', grid, state[f'{block}.attn.rel_pos_h'][offsets])
-        columns = torch.einsum('bhyxc,xkc->bhyxk', grid, state[f'{block}.attn.rel_pos_w'][offsets])
-        scores = scores + (rows[..., :, None] + columns[..., None, :]).flatten(4).flatten(2, 3)
-        before = scores, side_q, side_k
-        x = x + net.linear(f'{block}.attn.proj', from_heads(scores.softmax(-1) @ v + q))
-        x = x + net.mlp(f'{block}.mlp.fc1', f'{block}.mlp.fc2', net.norm(f'{block}.norm2', x, eps=1e-6))
-        side = side_q
-    return net.linear('head.projection', net.norm('norm', x, eps=1e-6).mean(1))
+def run_mvit(state: State, images: Tensor) -> Tensor:
+    """Scores of the tiny network; with ``alpha``, those of ReMViTv2."""
+    weights = {name.replace('patch_embed.proj.', 'patch_embed.projection.'): value for name, value in state.items()}
+    oracle = mvit_oracle.Oracle(weights, (1, 2, 2, 4), ((1, 4), (2, 2), (1, 2), (2, 1)), state.get('alpha'))
+    x = oracle.norm('norm.', oracle(images)[-1]).mean((1, 2))
+    return oracle.linear('head.projection.', x)
 
 
 # --- T2T-ViT ---
@@ -498,66 +454,13 @@ def lvt(
     return shapes | {'cls_token': (1, 1, inside)} | linear('aux_head', classes, inside)
 
 
-def run_lvt(state: State, images: Tensor, heads=(2, 2, 4), rates=(1, 3, 5)) -> Tensor:
-    """Scores, of the class token and of all others where there is class attention, of the mean token elsewhere."""
-    net, x = Net(state), images
-
-    def tokens_of(image: Tensor) -> Tensor:
-        return image.permute(0, 2, 3, 1)
-
-    def image_of(tokens: Tensor) -> Tensor:
-        return tokens.permute(0, 3, 1, 2)
-
-    def convolutional(block: str, x: Tensor, number: int) -> Tensor:
-        (_, rows, columns, dims), scale = x.shape, (x.shape[-1] // number) ** -0.5
-        centres = F.avg_pool2d(image_of(x), 2).flatten(2).transpose(1, 2)
-        maps = (scale * net.linear(f'{block}.attn', centres).unflatten(-1, (number, 9, 9))).softmax(-1)
-        around = F.unfold(image_of(x), 3, padding=1, stride=2).unflatten(1, (dims, 9))
-        weight = state[f'{block}.weight.weight'][..., 0, 0].unflatten(0, (9, dims))
-        values = torch.einsum('bcpn,pec->bnpe', around, weight).unflatten(-1, (number, -1))
-        out = torch.einsum('bnhpq,bnqhd->bhdpn', maps, values).flatten(1, 2).flatten(1, 2)
-        return net.linear(f'{block}.proj', tokens_of(F.fold(out, (rows, columns), 3, padding=1, stride=2)))
-
-    def recursive(block: str, x: Tensor, number: int) -> Tensor:
-        q = image_of(net.linear(f'{block}.q', x))
-        weight = state[f'{block}.ds.weight']
-        q = sum(F.silu(F.conv2d(q, weight, padding=r, dilation=r, groups=len(weight))) for r in rates)
-        small = x
-        if f'{block}.sr.weight' in state:
-            small = tokens_of(net.conv(f'{block}.sr', image_of(x), stride=state[f'{block}.sr.weight'].shape[-1]))
-            small = net.norm(f'{block}.norm', small, eps=1e-5)
-        k, v = (to_heads(t, number) for t in net.linear(f'{block}.kv', small.flatten(1, 2)).chunk(2, -1))
-        q = to_heads(tokens_of(q).flatten(1, 2), number)
-        out = from_heads((q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5).softmax(-1) @ v)
-        return F.silu(net.linear(f'{block}.proj', out).unflatten(1, tuple(x.shape[1:3])))
-
-    for stage, number in enumerate(heads):
-        settings = dict(stride=2, padding=1) if stage else dict(stride=4, padding=3)
-        x = tokens_of(net.conv(f'backbone.{stage}.0.proj', x, **settings))
-        x = net.norm(f'backbone.{stage}.0.norm', x, eps=1e-5)
-        prefix = f'backbone.{stage}.1.'
-        for i in range(sum(key.startswith(prefix) and key.endswith('.attn.proj.weight') for key in state)):
-            block = f'{prefix}{i}'
-            normed = net.norm(f'{block}.norm1', x, eps=1e-5)
-            if stage == 0:
-                x = x + convolutional(f'{block}.attn', normed, number)
-                x = x + net.mlp(f'{block}.mlp.fc1', f'{block}.mlp.fc2', net.norm(f'{block}.norm2', x, eps=1e-5))
-                continue
-            x = x + recursive(f'{block}.attn', normed + recursive(f'{block}.attn', normed, number), number)
-            hidden = net.conv(f'{block}.mlp.fc1', image_of(net.norm(f'{block}.norm2', x, eps=1e-5)))
-            hidden = F.gelu(net.conv(f'{block}.mlp.depconv', hidden, padding=1, groups=hidden.shape[1]))
-            x = x + tokens_of(net.conv(f'{block}.mlp.fc2', hidden))
-        x = image_of(x)
-    x = x.flatten(2).transpose(1, 2)
+def run_lvt(state: State, images: Tensor) -> Tensor:
+    """Scores of the tiny network, of the class token and all others with class attention, of the mean without it."""
+    names = {name.removeprefix('backbone.'): value for name, value in state.items()}
+    depths, heads, strides = (TINY_LVT[name] for name in ('depths', 'heads', 'strides'))
+    oracle = lvt_oracle.Oracle(names, depths, heads, strides, lvt_oracle.Plugs())
+    x = oracle.stages(images)[-1]
     if 'cls_token' not in state:
-        return net.linear('head', net.norm('norm', x, eps=1e-5).mean(1))
-    token = state['cls_token'].expand(len(x), -1, -1)
-    for block in ('post_network.0', 'post_network.1'):
-        normed = net.norm(f'{block}.norm1', torch.cat((token, x), 1), eps=1e-5)
-        k, v = (to_heads(t, number) for t in net.linear(f'{block}.attn.kv', normed).chunk(2, -1))
-        q = to_heads(net.linear(f'{block}.attn.q', normed[:, :1]), number)
-        out = from_heads((q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5).softmax(-1) @ v)
-        token = token + net.linear(f'{block}.attn.proj', out)
-        token = token + net.mlp(f'{block}.mlp.fc1', f'{block}.mlp.fc2', net.norm(f'{block}.norm2', token, eps=1e-5))
-    x = net.norm('norm', torch.cat((token, x), 1), eps=1e-5)
-    return net.linear('head', x[:, 0]) + 0.5 * net.linear('aux_head', x[:, 1:]).amax(1)
+        return oracle.linear('head', oracle.norm('norm', x).mean((1, 2)))
+    x = oracle.class_attention(x, heads[-1])
+    return oracle.linear('head', x[:, 0]) + 0.5 * oracle.linear('aux_head', x[:, 1:]).amax(1)

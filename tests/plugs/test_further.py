@@ -83,17 +83,6 @@ def test_gated_attention_is_timms_and_fused():
     assert plugs.fuses(SITE)
 
 
-@pytest.mark.parametrize('uniform', ['replace', 'append'])
-def test_gated_attention_gates_every_head_that_there_is(uniform):
-    plugs = [dict(type=GatedAttention), dict(type='UniformHead', mode=uniform)]
-    model = randomize(vit(plugs=plugs)).double()
-    for block in model.layers:
-        gate = block.plugs['gated_attention']['heads'].gate
-        assert gate.out_features == block.attn.proj.in_features
-    assert model.plug_summary.endswith('attention: fused')
-    assert model(images(32, 40))[0].isfinite().all()
-
-
 # --- value residual, loop by loop ---
 
 
@@ -192,21 +181,6 @@ def test_registers_extend_the_sequence(host, out_type, keep, beside):
     assert grad.abs().sum(-1).all()
 
 
-def test_kept_registers_come_after_the_class_token_and_before_dropped_ones():
-    class Dropped(Registers):
-        name = 'a_dropped_one'
-
-    plugs = [dict(type=Dropped, num_registers=2), dict(type=Registers, num_registers=1, keep=True)]
-    model = randomize(vit(plugs=plugs, out_type='raw', final_norm=False)).double()
-    _, found = model.forward_intermediates(images(32, 40), 'block', layers=[3])
-    (out,) = model(images(32, 40))
-    assert_close(out, torch.cat((found['block'][3][:, :2], found['block'][3][:, 4:]), dim=1))
-    x, _ = model.embed(images(32, 40))
-    tokens = model.plugs.add_prefix(x, 1)[0]
-    kept, dropped = (model.plugs[name]['prefix'].register_tokens[0] for name in ('registers', 'a_dropped_one'))
-    assert_close(tokens[:4], torch.cat((x[0, :1], kept, dropped)))
-
-
 def test_registers_are_no_padding():
     model = vit(plugs=[dict(type=Registers)]).double()
     x = mark_padding(images(32, 40), [(16, 40), (32, 40)])
@@ -223,20 +197,3 @@ def test_attention_of_a_pixel_beside_registers(query):
     expected = found['probs'][1][:, 0, :, token, 4:].unflatten(-1, (4, 5))
     got = model.maps_to_image(found, 1, (32, 40), query=query)
     assert_close(got[..., ::8, ::8], expected)
-
-
-def test_tokens_before_the_first_block_are_announced():
-    class Silent(Registers):
-        num_prefix = 0
-
-        def __init__(self):
-            super().__init__()
-            self.num_prefix = 0
-
-    class Empty(Plug):
-        name = 'empty'
-        num_prefix = 2
-
-    for plug, sockets in ((Silent, r"num_prefix=0 and the sockets \['prefix'\]"), (Empty, r'num_prefix=2 .* \[\]')):
-        with pytest.raises(ValueError, match=f'plugs: {plug.name} has {sockets}'):
-            vit(plugs=[dict(type=plug)])

@@ -89,26 +89,7 @@ def test_gaussian_survives_a_vanishing_sigma():
     assert values.isfinite().all() and all(p.grad.isfinite().all() for p in module.parameters())
 
 
-def test_gaussian_is_differentiable_twice_and_made_for_many_blocks_at_once():
-    """Blocks on one grid get theirs from one closed form, in the values and gradients of each by itself."""
-    site, modules = Site(GlobalLayout(2, 3, 1)), [Gaussian(2, 1.0 + i, 0.8 + i, None).double() for i in range(3)]
-    together, alone = modules[0].together(modules, site), [module(site) for module in modules]
-    parameters = [p for module in modules for p in module.parameters()]
-    for biases in (together, alone):
-        loss = sum(bias.expand().square().sum() for bias in biases)
-        biases.append(torch.autograd.grad(loss, parameters))
-    assert_close([bias.expand() for bias in together[:3]], [bias.expand() for bias in alone[:3]])
-    assert_close(together[3], alone[3])
-    names = [name for name, _ in modules[0].named_parameters()]
-    values = [p.detach().requires_grad_() for p in modules[0].parameters()]
-
-    def bias(*values):
-        return torch.func.functional_call(modules[0], dict(zip(names, values, strict=True)), (site,)).expand()
-
-    assert torch.autograd.gradgradcheck(bias, values)
-
-
-@pytest.mark.parametrize('change', ['hook', 'forward', 'class', 'parameters of the block'])
+@pytest.mark.parametrize('change', ['hook', 'parameters of the block'])
 def test_what_acts_on_one_block_is_not_passed_by(change):
     """Although the biases of all blocks are made at once: the third block's becomes 0."""
     model = randomize(vit(plugs=[dict(type='GaussianAttentionBias')])).double().eval()
@@ -119,15 +100,8 @@ def test_what_acts_on_one_block_is_not_passed_by(change):
         expected = randomize(vit(plugs=[dict(type='GaussianAttentionBias')])).double().eval()
         expected.plugged_blocks()[2].plugs.at('bias')[0].gab_amplitude.zero_()
 
-        def nothing(site):
-            return Gaussian.forward(module, site).scaled(0.0)
-
         if change == 'hook':
-            module.register_forward_hook(lambda _, args, bias: nothing(*args))
-        elif change == 'forward':
-            module.forward = nothing
-        elif change == 'class':
-            module.__class__ = type('Other', (Gaussian,), dict(forward=lambda self, site: nothing(site)))
+            module.register_forward_hook(lambda _, args, bias: bias.scaled(0.0))
         else:
             block.register_forward_pre_hook(lambda *_: module.gab_amplitude.mul_(0) is None or None)
         assert_close(model(x)[0], expected(x)[0])

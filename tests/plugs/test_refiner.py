@@ -72,15 +72,6 @@ def test_bottleneck_counts_keys():
     assert counts == [4, 16, 4, 16]
 
 
-def test_bottleneck_norms_stay_precise_under_autocast():
-    module, seen = BottleneckRefine(2, 9, Refiner(**MBCONV)).train(), []
-    for norm in norms(module):
-        norm.register_forward_pre_hook(lambda norm, inputs: seen.append(inputs[0].dtype))
-    with torch.autocast('cpu', torch.float16):
-        out, _ = module(probabilities(2, 1, 2, 9, 9).float(), Site(GlobalLayout(3, 3)), {})
-    assert out.isfinite().all() and seen == [torch.float32] * 4
-
-
 # --- starts ---
 
 
@@ -248,15 +239,3 @@ def test_a_stock_checkpoint_keeps_what_the_heads_keep():
         assert torch.equal(own.attn.qkv.weight, stock.attn.qkv.weight[kept])
         assert torch.equal(own.attn.qkv.bias, stock.attn.qkv.bias[kept])
         assert torch.equal(own.attn.proj.weight, stock.attn.proj.weight)
-
-
-@pytest.mark.parametrize('refiner_first', [True, False])
-def test_uniform_heads_beside_a_refiner_without_reduction(refiner_first):
-    """The order of the plugs does not matter, and a stock checkpoint goes to the heads it belongs to."""
-    plugs = [dict(type='UniformHead'), dict(type='Refiner', reduction=False, expansion=2)]
-    model, uniform = vit(plugs=plugs[::-1] if refiner_first else plugs), vit(plugs=plugs[:1])
-    plain = randomize(vit()).state_dict()
-    for other in (model, uniform):
-        other.load_state_dict(plain, strict=False)
-    x = images(32, 40, dtype=torch.float32)
-    assert_close(model.eval()(x), uniform.eval()(x), rtol=1e-5, atol=1e-5)

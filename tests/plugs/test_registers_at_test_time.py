@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from cases import images, randomize, swin, vit, vit_without_class_token
+from cases import images, randomize, vit, vit_without_class_token
 from torch.testing import assert_close
 
 from vitplug.attention import GlobalLayout, Site
@@ -106,5 +106,3 @@ def test_searches_without_a_result_are_refused():
     x = images(32, 40, dtype=torch.float32)
     with pytest.raises(ValueError, match=r'norm=1000000\.0: no token is larger after block 3'):
         find_register_neurons(model, [x], 1e6)
-    with pytest.raises(ValueError, match=r'the MLPs of SwinTransformer are \[48, 96\] wide'):
-        find_register_neurons(swin(), [images(32, 32, dtype=torch.float32)], 1.0)

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from vitplug.attention import GlobalLayout, Site, WindowLayout
-from vitplug.plugs import BlockShape, LayerPlan, PlugSet, ResidualAttention
 from vitplug.plugs.residual_attention import transitions
 
 SIZE = (40, 56)
@@ -197,20 +196,3 @@ def test_scores_start_anew_between_windows_and_global_attention():
     for first, second in ((0, 2), (1, 3)):
         assert_close(logits[first], own[first])
         assert_close(logits[second], alpha * own[second] + (1 - alpha) * own[first])
-
-
-def layers_on(*sites):
-    plans = [LayerPlan(i, len(sites), 4, BlockShape.stock(4, 1, 8), site) for i, site in enumerate(sites)]
-    return PlugSet([ResidualAttention()], len(sites)).build(plans)[1]
-
-
-def test_scores_of_other_prefix_tokens_are_not_handed_on():
-    with pytest.raises(ValueError, match='changes nothing'):
-        layers_on(Site(GlobalLayout(2, 3, 1)), Site(GlobalLayout(2, 3)))
-
-
-def test_sums_of_scores_need_equal_grids():
-    """Scores are written out as a sum from many tokens on where all blocks have the same grids, and only there."""
-    grid, coarse = GlobalLayout(50, 50), GlobalLayout(25, 25)
-    for sites, written_out in (((Site(grid, coarse),) * 2, True), ((Site(grid, coarse), Site(grid)), False)):
-        assert layers_on(*sites)[1].bind().widens(sites[1]) == written_out

@@ -27,14 +27,6 @@ def shifted(weight, maps, site, carry):
     return maps + 0.1, carry
 
 
-def block_of(model, image):
-    """The tokens that enter the first block, its q, k and v, and their scale."""
-    tokens, _ = model.embed(image)
-    block = model.layers[0]
-    q, k, v = block.attn.split_heads(block.attn.qkv(block.ln1(tokens)))
-    return block, q, k, v
-
-
 def test_maps_and_logits_are_changed_one_after_the_other():
     """Residual scores, then talking heads; maps are sharpened, doubled and shifted by rank, in whatever order given."""
     plugs = [Probe('a', 2, map=shifted), Probe('z', 1, map=doubled), TalkingHeads(), Probe('y', 1, map=sharpened)]
@@ -49,21 +41,6 @@ def test_maps_and_logits_are_changed_one_after_the_other():
     mixed = alpha['talking_heads']['map'].mix(found['logits'][1].softmax(-1))
     weight, mean = alpha['y']['map'].weight, 1 / mixed.shape[-1]
     assert_close(found['maps'][1], (mean + (1 + weight) * (mixed - mean)) * 2 + 0.1)
-
-
-def test_the_softmax_can_be_another():
-    def squares(weight, logits, site, carry):
-        positive = logits.relu() ** 2 + weight**2
-        return positive / positive.sum(-1, keepdim=True)
-
-    model = randomize(vit(plugs=[Probe('a', normalise=squares)])).double()
-    x = images(16, 24)
-    _, found = model.forward_intermediates(x, ('logits', 'probs', 'attn'))
-    block, q, k, v = block_of(model, x)
-    positive = (q @ k.mT * q.shape[-1] ** -0.5).relu() ** 2 + block.plugs['a']['normalise'].weight ** 2
-    probs = positive / positive.sum(-1, keepdim=True)
-    assert_close(found['probs'][0].squeeze(1), probs)
-    assert_close(found['attn'][0], block.attn.proj((probs @ v).transpose(1, 2).flatten(2)))
 
 
 class Sink(nn.Module):
@@ -173,11 +150,6 @@ def expected_after_one(model, tokens):
     block = model.plugged_blocks()[0]
     tokens = tokens + block.plugs['a']['block_in'].weight
     return block._skip(tokens, block.norm2(tokens), in_attention=False) if hasattr(block, '_skip') else tokens
-
-
-def test_pooled_queries_have_no_tokens_to_give():
-    with pytest.raises(ValueError, match=r"\['a'\] need the tokens of the queries .* block 1 pools; layers=\[0\, "):
-        mvit(plugs=[Probe('a', heads=lambda weight, heads, tokens, site, carry: heads)])
 
 
 def test_extra_keys_of_one_head_bias_meet_biases_of_all():
