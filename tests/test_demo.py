@@ -40,8 +40,7 @@ def test_a_training_that_has_ended_gives_a_row_and_a_picture(task, digits, tmp_p
 # --- trainings ---
 
 
-@pytest.fixture
-def processes(monkeypatch, tmp_path):
+def test_a_failure_says_where_and_why(monkeypatch, tmp_path, capsys):
     """Commands of trainings that end at once, the detection with status 3."""
 
     class Process:
@@ -54,9 +53,6 @@ def processes(monkeypatch, tmp_path):
 
     monkeypatch.setattr(demo.subprocess, 'Popen', Process)
     monkeypatch.setattr(demo, 'row_of', lambda task, folder, seconds: task.name)
-
-
-def test_a_failure_says_where_and_why(processes, tmp_path, capsys):
     with pytest.raises(TrainingStopped, match=r'detection training failed with exit status 3.*detection\.log'):
         demo.train_all(demo.TASKS, tmp_path)
     assert capsys.readouterr().err == 'the end\n'

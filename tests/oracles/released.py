@@ -69,15 +69,12 @@ class Net:
         return F.linear(x, self.state[f'{name}.weight'], self.state.get(f'{name}.bias'))
 
     def norm(self, name: str, x: Tensor, eps: float) -> Tensor:
-        mean = x.mean(-1, keepdim=True)
-        variance = (x - mean).square().mean(-1, keepdim=True)
-        return (x - mean) / (variance + eps).sqrt() * self.state[f'{name}.weight'] + self.state[f'{name}.bias']
+        return F.layer_norm(x, x.shape[-1:], self.state[f'{name}.weight'], self.state[f'{name}.bias'], eps)
 
     def batch_norm(self, name: str, x: Tensor) -> Tensor:
         """By the stored statistics, as in evaluation."""
         names = ('running_mean', 'running_var', 'weight', 'bias')
-        mean, variance, weight, bias = (self.state[f'{name}.{key}'][:, None, None] for key in names)
-        return (x - mean) / (variance + 1e-5).sqrt() * weight + bias
+        return F.batch_norm(x, *(self.state[f'{name}.{key}'] for key in names))
 
     def conv(self, name: str, x: Tensor, **settings) -> Tensor:
         return F.conv2d(x, self.state[f'{name}.weight'], self.state.get(f'{name}.bias'), **settings)
