@@ -16,7 +16,7 @@ from vitplug.backbones import (
     T2T_ViT,
     VisionTransformer,
 )
-from vitplug.plugs import LayerPlan, Plug, Registers
+from vitplug.plugs import LayerPlan, PatchRefinement, Plug, Registers
 from vitplug.plugs.learned import LearnedVectors
 
 # timm's vit_relpos_*, but the plug.
@@ -238,6 +238,7 @@ PLUGS = {
     'conditional-position': [dict(type='ConditionalPosition')],
     'sink': [dict(type='AttentionSink')],
     'entmax': [dict(type='EntmaxAttention', learnable=True)],
+    'locat': [dict(type='GaussianAugment'), dict(type=PatchRefinement)],
 }
 
 _ON_POOLED_GRIDS = {'rel-pos-bias', 'rel-pos-mlp-and-gab', 'residual-low-memory-carried', 'residual-parity', 'neutreno'}
@@ -255,7 +256,7 @@ REFUSED: dict[str, set[str]] = {
     'mixer': {
         *(name for name in PLUGS if name.startswith(_OF_MAPS)),
         *('talking-heads', 'gated-attention', 'value-residual', 'attention-scale', 'neutreno', 'locality', 'sink'),
-        *('entmax', 'probe', 'cb-and-probe', 'cb-hybrid', 'cb-upper-everywhere'),
+        *('entmax', 'locat', 'probe', 'cb-and-probe', 'cb-hybrid', 'cb-upper-everywhere'),
     },
 }
 

@@ -30,6 +30,7 @@ from vitplug.plugs import (
     LocalitySelfAttention,
     PlugSet,
 )
+from vitplug.plugs.softpick_attention import Softpick
 
 HOSTS = {'vit': vit, 'swin': swin}
 
@@ -202,6 +203,19 @@ def test_sigmoid(host):
     b.assert_is(b.project(weights @ b.v))
 
 
+def test_softpick(host):
+    b = Branch(host, 'softpick')
+    above_one = (b.logits.exp() - 1) * visible(b)
+    b.assert_is(b.project(above_one.clamp(min=0) / above_one.abs().sum(-1, keepdim=True) @ b.v))
+
+
+def test_softpick_of_logits_below_zero_and_of_large_ones_is_finite():
+    z = torch.tensor([[-1000.0, -3.0, -0.1], [900.0, 0.0, 899.0], [0.0, 0.0, 0.0]])[None, None, None].requires_grad_()
+    maps = Softpick()(z, Site(GlobalLayout(1, 3)), {})
+    assert_close(maps[0, 0, 0], torch.tensor([[0.0, 0, 0], [1 / (1 + math.exp(-1)), 0, 1 / (1 + math.e)], [0, 0, 0]]))
+    assert torch.autograd.grad(maps[..., 0].sum(), z)[0].isfinite().all()
+
+
 def test_re_attention(host):
     """In training: by the statistics of all images, windows and pairs."""
     b = Branch(host, 're-attention')
@@ -228,11 +242,13 @@ def test_head_scale(host):
     b.assert_is(b.project(b.part['heads'].head_scale[:, None, None] * (b.logits.softmax(-1) @ b.v)))
 
 
-def test_exclusive_self_attention(host):
-    b = Branch(host, 'xsa')
+@pytest.mark.parametrize('gated', [False, True])
+def test_exclusive_self_attention(host, gated):
+    b = Branch(host, f'xsa(gated={gated})')
     out = b.logits.softmax(-1) @ b.v
     unit = b.v / b.v.norm(dim=-1, keepdim=True)
-    expected = out - (out * unit).sum(-1, keepdim=True) * unit
+    share = b.part['heads'].xsa_gate.tanh() if gated else 1
+    expected = out - share * (out * unit).sum(-1, keepdim=True) * unit
     b.assert_is(b.project(expected))
 
 
@@ -283,7 +299,7 @@ def test_conditional_positions(build):
 
 # The contract has the others.
 FURTHER = ['feat-scale', 'rope', 'rope(mode="mixed")', 'rope(mode="dinov3")', 'peg(start="paper")', 'sigmoid', 'diff']
-FURTHER += ['re-attention', 'qk-norm', 'head-scale', 'xsa']
+FURTHER += ['re-attention', 'qk-norm', 'head-scale', 'xsa', 'xsa(gated=True)', 'softpick', 'gaug']
 
 
 @pytest.mark.parametrize('build', HOSTS)
@@ -309,6 +325,7 @@ LEARNED = {
     'entmax(learnable=True)': ('entmax_attention.alpha', lambda part: part['normalise'].entmax_alpha.clamp(1, 2)),
     'lsa': ('locality_self_attention.t', lambda part: part['qkv'].temperature),
     'sink': ('attention_sink.s', lambda part: part['extra_keys'].sink_logit),
+    'xsa(gated=True)': ('exclusive_self_attention.tanh g', lambda part: part['heads'].xsa_gate.tanh()),
     'head-scale': ('head_scale.g', lambda part: part['heads'].head_scale),
     'rope(mode="mixed")': ('rotary_position.f', lambda part: part['qkv'].frequencies),
     'value-residual(learnable=True)': ('value_residual.lambda', lambda part: part['qkv'].value_lambda),

@@ -46,7 +46,9 @@ class AdaptedModel(PluggedModel):
         self.patch_resolution = tuple(names.resolution(model))
         patch = None if names.patch is None else find(model, names.patch)
         self.image_stride = (1, 1) if patch is None else tuple(patch.stride)
-        self.network_sockets = tuple(s for s in NETWORK_SOCKETS if names.keeps_prefix or s != 'prefix')
+        # The final norm is the library's.
+        missing = ('normed',) if names.keeps_prefix else ('normed', 'prefix')
+        self.network_sockets = tuple(socket for socket in NETWORK_SOCKETS if socket not in missing)
         self.out_indices = (len(self.sections()) - 1,)
         blocks = self.plugged_blocks()
         plug_set = PlugSet(build_plugs(plugs), len(blocks))

@@ -116,7 +116,7 @@ def attend_windows(
         q, k, v = (t.unflatten(0, (-1, windows)) for t in (q, k, v)) if apart is None else apart
         q, k, v, carry = _before_scores(q, k, v, site, plugs, carry, record)
     if plugs.bias:
-        biases = (*biases, *plug_biases(site, plugs, carry))
+        biases = (*biases, *_plug_biases(q, windows, site, plugs, carry))
     heads = q.shape[1]
     own = v if v.shape[1] == heads else v[:, :heads]
     a = Attention(q, k, own, scale, windows, biases, site.call_mask(), dropout_p)
@@ -144,12 +144,14 @@ def _before_scores(
     return q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), carry
 
 
-def plug_biases(site: Site, plugs: Any, carry: Carry) -> list[PairBias]:
+def _plug_biases(q: Tensor, windows: int, site: Site, plugs: Any, carry: Carry) -> list[PairBias]:
     """The position biases of the bias socket, of which some may have been made for all blocks at once."""
-    given = carry.get(BIASES)
-    if given is None:
-        return [module(site) for module in plugs.bias]
-    return [module(site) if one is None else one for module, one in zip(plugs.bias, given, strict=True)]
+    biases = list(carry.get(BIASES, plugs.unmade))
+    for i, module in enumerate(plugs.bias):
+        if biases[i] is None:
+            of_queries = (q.unflatten(0, (-1, windows)),) if getattr(module, 'needs_queries', False) else ()
+            biases[i] = module(site, *of_queries)
+    return biases
 
 
 def _by_sockets(

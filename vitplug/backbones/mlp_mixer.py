@@ -172,6 +172,6 @@ class MlpMixer(ColumnarBackbone):
 
     def format_output(self, section: int, x_BND: Tensor, hw: tuple[int, int]) -> Tensor:
         if section == self.num_layers - 1:
-            x_BND = self.ln1(x_BND)
+            x_BND = self.plugs.normed(self.ln1(x_BND))
         x_BDN = x_BND.transpose(1, 2).contiguous()  # necks view it
         return x_BDN.unflatten(2, hw) if self.out_type == 'featmap' else x_BDN

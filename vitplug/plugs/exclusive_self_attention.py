@@ -1,12 +1,14 @@
 """Exclusive self-attention (Ard2QzPAUK on OpenReview)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from ..attention.carry import Carry
 from ..attention.site import Site
+from .checks import check_flag
+from .learned import LearnedVectors
 from .plug import LayerPlan, Plug
 from .value_residual import HandedOnValues, check_own_values
 
@@ -16,9 +18,11 @@ class ExclusiveSelfAttention(Plug):
 
         y_i <- y_i - (y_i . v_i) / (v_i . v_i) v_i
 
-    Attention stays fused. It has no start that leaves the host as it is.
+    Attention stays fused.
 
     Args:
+        gated: Whether the part is taken times ``tanh(g)``, with a learned scalar g for each block that starts with 0
+            and changes nothing then (record 82 of modded-nanogpt). The plain form has no such start.
         layers: Blocks that get it, see :class:`Plug`.
 
     Raises:
@@ -29,23 +33,39 @@ class ExclusiveSelfAttention(Plug):
     #: After plugs that change the values.
     rank = 1
     short_name = 'xsa'
+    watched = {'xsa_gate': 'tanh g'}
+
+    def __init__(self, gated: bool = False, layers: str | Sequence[int] = 'all'):
+        super().__init__(layers)
+        self.gated = self.identity_start = check_flag('gated', gated)
+
+    def learned_values(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {symbol: gate.tanh() for symbol, gate in super().learned_values(tensors).items()}
 
     def build_layer(self, plan: LayerPlan) -> Mapping[str, nn.Module]:
         check_own_values(self, plan)
-        return {'qkv': HandedOnValues(self.name), 'heads': WithoutOwn(self.name)}
+        return {'qkv': HandedOnValues(self.name), 'heads': WithoutOwn(self.name, self.gated)}
 
 
-class WithoutOwn(nn.Module):
-    """Takes the part along the values in the carry out."""
+class WithoutOwn(LearnedVectors):
+    """Takes the part along the values in the carry out; ``xsa_gate`` of shape ``(1,)`` where it is gated.
+
+    Args:
+        key: Name of the values in the carry.
+        gated: Whether there is a gate.
+    """
 
     needs_tokens = False
 
-    def __init__(self, key: str):
-        super().__init__()
-        self.key = key
+    def __init__(self, key: str, gated: bool = False):
+        super().__init__(1, **(dict(xsa_gate=0.0) if gated else {}))
+        self.key, self.gated = key, gated
 
     def forward(self, heads_BNHd: Tensor, tokens_BND: Tensor | None, site: Site, carry: Carry) -> Tensor:
         own_BNHd = carry[self.key].view_as(heads_BNHd)
         along = (heads_BNHd * own_BNHd).sum(-1, keepdim=True)
         length = own_BNHd.square().sum(-1, keepdim=True).clamp(min=torch.finfo(own_BNHd.dtype).tiny)
-        return torch.addcmul(heads_BNHd, along / length, own_BNHd, value=-1)
+        share = along / length
+        if self.gated:
+            share = share * self.xsa_gate.tanh().to(share.dtype)
+        return torch.addcmul(heads_BNHd, share, own_BNHd, value=-1)

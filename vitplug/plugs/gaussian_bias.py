@@ -85,7 +85,7 @@ class GaussianAttentionBias(Plug):
 
     def _build_gaussian(self, plan: LayerPlan) -> 'Gaussian':
         heads = plan.num_heads if self.per_head else 1
-        reference = _finer(plan.site.pairs) if self.coord == 'relative' else None
+        reference = finer(plan.site.pairs) if self.coord == 'relative' else None
         return Gaussian(heads, self.amplitude, self.sigma, reference)
 
     def _check_alike(self, plans: Sequence[LayerPlan]) -> None:
@@ -95,7 +95,7 @@ class GaussianAttentionBias(Plug):
                 f'GaussianAttentionBias: share_layers=True with per_head=True is not for blocks of {heads} heads; set '
                 'per_head=False, or layers to blocks with the same number of heads'
             )
-        sizes = sorted({_finer(plan.site.pairs) for plan in plans})
+        sizes = sorted({finer(plan.site.pairs) for plan in plans})
         if self.coord == 'relative' and len(sizes) > 1:
             raise ValueError(
                 f"GaussianAttentionBias: share_layers=True with coord='relative' is not for blocks of grids {sizes}; "
@@ -173,7 +173,7 @@ class Gaussian(FoldsConstants):
         return _squared(self.gab_amplitude), _doubled(self.gab_sigma)
 
 
-def _finer(pairs: GridPair) -> tuple[int, int]:
+def finer(pairs: GridPair) -> tuple[int, int]:
     """Rows and columns of the finer one of two grids."""
     (qh, qw), (kh, kw) = pairs.queries.hw, pairs.keys.hw
     return max(qh, kh), max(qw, kw)
@@ -218,18 +218,18 @@ def _minus_squares(
     -infinity for pairs with a prefix token and for keys that do not exist would make gradients no numbers; FAR is as
     far as that.
     """
-    dy, dx = _distances(pairs, torch.empty(0, device=device, dtype=dtype))
+    dy, dx = distances(pairs, torch.empty(0, device=device, dtype=dtype))
     if reference is not None:
-        dy, dx = (d * (of / side) for d, of, side in zip((dy, dx), reference, _finer(pairs), strict=True))
+        dy, dx = (d * (of / side) for d, of, side in zip((dy, dx), reference, finer(pairs), strict=True))
     squares = -(dy.square()[:, None, :, None] + dx.square()[None, :, None, :]).flatten(2).flatten(0, 1)
     sides = (pairs.keys.num_prefix, -pairs.keys.num_tokens % BIAS_STEP, pairs.queries.num_prefix, 0)
     return F.pad(squares, sides, value=FAR)
 
 
-def _distances(pairs: GridPair, like: Tensor) -> list[Tensor]:
+def distances(pairs: GridPair, like: Tensor) -> list[Tensor]:
     """Distances of the centres of queries and keys in tokens of the finer grid, ``(qh, kh)`` and ``(qw, kw)``."""
     distances = []
-    for unit, *sides in zip(_finer(pairs), pairs.queries.hw, pairs.keys.hw, strict=True):
+    for unit, *sides in zip(finer(pairs), pairs.queries.hw, pairs.keys.hw, strict=True):
         q, k = ((torch.arange(side, device=like.device, dtype=like.dtype) + 0.5) * (unit / side) for side in sides)
         distances.append(q[:, None] - k)
     return distances

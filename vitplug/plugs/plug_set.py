@@ -156,6 +156,12 @@ class NetworkPlugs(PlugModules):
             x_BND = module(x_BND, site, carry, record)
         return x_BND
 
+    def normed(self, x_BND: Tensor) -> Tensor:
+        """Tokens after the final norm, ``(B, N, D)``, after the normed socket."""
+        for module in self.at('normed') if self._modules else ():
+            x_BND = module(x_BND)
+        return x_BND
+
 
 class PlugSet:
     """The plugs of one backbone.

@@ -6,7 +6,7 @@ Sockets of a block, in the order in which they act::
     qkv           q, k and v, before anything uses them        module(q, k, v, site, carry) -> (q, k, v, carry)
     tap           q, k and v, to be handed on                  module(q, k, v, site, carry) -> carry
     extra_keys    keys and values that belong to no token      module(q, site) -> (k, v, logits)
-    bias          position bias                                module(site) -> PairBias
+    bias          position bias                                module(site) or module(site, q) -> PairBias
     scores *      scores, with which the bias is joined        module(scores, bias, site, carry) -> (logits, carry)
     logits        scores and bias together, without mask       module(logits, site, carry) -> (logits, carry)
     normalise *   what is done in place of the softmax         module(logits, site, carry) -> probs
@@ -29,6 +29,7 @@ Sockets of the whole network::
     start       the carry the first block receives           module(carry) -> carry
     prefix      tokens before the first block                module(tokens, num_prefix) -> more tokens
     finish      tokens after the last block                  module(tokens, site, carry, record) -> tokens
+    normed      tokens after the final norm                  module(tokens) -> tokens
 
 Shapes: q ``(B, W, H, Nq, d)``, k and v ``(B, W, H, Nk, d)``, scores, logits and maps ``(B, W, H, Nq, Nk)``, outputs of
 heads ``(B, N, H, d)``, tokens ``(B, N, D)``. What comes out is shaped as what goes in; the last maps multiply v.
@@ -38,7 +39,8 @@ padded batch, the tokens that count. The carry holds tensors of earlier blocks.
 - ``extra_keys``: k and v ``(B or 1, W or 1, H, E, d)``, and what is added to their scores, ``(H or 1, E)``, None for 0.
   Padding hides none of them. They have no place: a block with them takes no plug in ``scores``, ``logits`` or ``map``,
   and recorded maps are without their columns.
-- ``bias``: ``OffsetBias(table, site.pairs)`` where it depends on the offset alone.
+- ``bias``: ``OffsetBias(table, site.pairs)`` where it depends on the offset alone. A module with
+  ``needs_queries = True`` gets q as it enters the scores, before their scale.
 - ``scores``: the bias is ``(..., H or 1, Nq, Nk)``, None for none; the logits are without mask.
 - ``normalise``: the logits are with mask, whose entries are far below all others.
 - ``heads``: attention stays fused. A block that pools its queries has none of their tokens and gives None; a module
@@ -70,7 +72,7 @@ BRANCHES = {
     'MLP': ('mlp_front', 'mlp_mid', 'mlp_end', 'mlp_residual'),
 }
 BLOCK_SOCKETS = ('block_in', *(socket for sockets in BRANCHES.values() for socket in sockets), 'block_out')
-NETWORK_SOCKETS = ('start', 'prefix', 'finish')
+NETWORK_SOCKETS = ('start', 'prefix', 'finish', 'normed')
 #: Not a socket: modules of the network that blocks use and nobody calls.
 SHARED = 'shared'
 #: Sockets for one plug only: it defines the logits, or the probabilities.
@@ -154,6 +156,8 @@ class Sockets:
         self.pairs = (*self.scores, *self.logits, *self.normalise, *self.map)
         #: Whether attention is more than one fused call of the tokens' own keys.
         self.sees_pairs = bool(self.pairs or self.extra_keys)
+        #: Stands for the biases of the bias socket before they are made.
+        self.unmade = (None,) * len(self.bias)
         #: Position and module of biases that blocks on one grid get at once.
         self.made_together = [(i, m) for i, m in enumerate(self.bias) if isinstance(m, MadeTogether)]
         #: The module that says how maps multiply the values; None for the plain product.
