@@ -1,0 +1,73 @@
+"""Weights out of an ONNX file, under the names that they had in torch."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+#: What torch's exporter calls a tensor that it has folded: transposed, cut or joined.
+FOLDED = re.compile(r'onnx::\w+$')
+
+
+def read_onnx(path: Path) -> dict[str, Tensor]:
+    """The named initialisers of a graph, and those whose name the node that uses them tells.
+
+    torch's exporter transposes the weights of linear layers, whose nodes keep the path of the layer, and cuts a table of
+    positions into the class token's and the grid's.
+
+    Raises:
+        ImportError: If the package `onnx` is missing.
+        ValueError: If the exporter has folded another tensor, so that nothing tells its name.
+    """
+    try:
+        import onnx
+        from onnx.numpy_helper import to_array
+    except ImportError as error:
+        raise ImportError(f'{path}: weights of ONNX files need the package onnx: pip install onnx') from error
+    graph = onnx.load(path).graph
+    # Copied: the arrays are views of the file's bytes, which cannot be written.
+    tensors = {tensor.name: torch.from_numpy(to_array(tensor).copy()) for tensor in graph.initializer}
+    folded = {name: tensors.pop(name) for name in list(tensors) if FOLDED.match(name)}
+    tensors.update(_linear_weights(graph, folded))
+    tensors.update(_position_tables(graph, folded))
+    left = {name: tuple(tensor.shape) for name, tensor in folded.items() if tensor.numel() > 1}
+    if left:
+        name, shape = next(iter(left.items()))
+        raise ValueError(
+            f'{path}: {len(left)} tensors have lost their names, such as {name} of {shape}: export the model again with '
+            'do_constant_folding=False, or convert its checkpoint of torch'
+        )
+    return {name: tensor for name, tensor in tensors.items() if tensor.is_floating_point()}
+
+
+def _linear_weights(graph, folded: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """Weights of linear layers by name; they are taken out of the folded tensors."""
+    for node in graph.node:
+        if node.op_type == 'MatMul' and len(node.input) == 2 and node.input[1] in folded:
+            yield f'{_module_of(node)}.weight', folded.pop(node.input[1]).T.contiguous()
+
+
+def _position_tables(graph, folded: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """Tables of positions, ``(1, 1 + N, D)``, as transformers has them: a class token's and a grid's, which is resized."""
+    first = {_module_of(node): name for node, name in _uses(graph, folded, 'Concat') if folded[name].shape[:2] == (1, 1)}
+    grids = [(node, name) for node, name in _uses(graph, folded, 'Reshape') if _module_of(node) in first]
+    for node, name in grids:
+        parts = folded.pop(first[_module_of(node)]), folded.pop(name)
+        yield f'{_module_of(node)}.position_embeddings', torch.cat(parts, dim=1)
+
+
+def _uses(graph, folded: dict[str, Tensor], kind: str) -> list[tuple]:
+    """Nodes of a kind and the folded tensors of three axes that they take."""
+    return [
+        (node, name)
+        for node in graph.node
+        for name in node.input
+        if node.op_type == kind and name in folded and folded[name].ndim == 3
+    ]
+
+
+def _module_of(node) -> str:
+    """Name of the module in which a node was traced."""
+    return '.'.join(node.name.strip('/').split('/')[:-1])
