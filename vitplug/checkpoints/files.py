@@ -18,6 +18,7 @@ from vitplug.files.whole import write_whole
 from vitplug.process import NOT_ONLY_TENSORS
 
 from .downloads import fetch
+from .onnx_weights import Folded, read_onnx
 
 # What torch builds from a file beside its own classes: mmengine's records, arrays, and the options in DeiT's files.
 SAFE = [*get_torch_safe_globals(), argparse.Namespace, *{type(np.dtype(kind)) for kind in np.sctypeDict.values()}]
@@ -52,15 +53,16 @@ def read_checkpoint(path: str | os.PathLike) -> Mapping:
     """Reads a checkpoint file onto the CPU, without running code in it unless torch's own variable says so.
 
     Args:
-        path: A ``.safetensors`` file, a file of ``torch.save`` with any other suffix, or the folder of a sharded
-            checkpoint, whose tensors are put together.
+        path: A ``.safetensors`` or ``.onnx`` file, a file of ``torch.save`` with any other suffix, or the folder of a
+            sharded checkpoint, whose tensors are put together.
 
     Returns:
-        The file's content; for a safetensors file with the keys ``'state_dict'`` and ``'meta'``.
+        The file's content; for a safetensors or ONNX file with the keys ``'state_dict'`` and ``'meta'``.
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If the file is truncated or not a checkpoint, or if reading it would run code.
+        ValueError: If the file is truncated or not a checkpoint, if reading it would run code, or if an ONNX file has
+            lost names of tensors.
     """
     path = Path(path)
     check_weights(str(path), option='checkpoint')
@@ -69,8 +71,8 @@ def read_checkpoint(path: str | os.PathLike) -> Mapping:
 
         return read_whole(path, read_checkpoint(path / REST))
     try:
-        content = _read_safetensors(path) if path.suffix == '.safetensors' else _read_torch(path)
-    except (OSError, MemoryError):
+        content = READERS.get(path.suffix, _read_torch)(path)
+    except (OSError, MemoryError, ImportError, Folded):
         raise
     except Exception as error:  # A broken file can raise nearly any exception.
         raise ValueError(f'{path} {_fault(path, str(error))}') from error
@@ -95,6 +97,14 @@ def _read_safetensors(path: Path) -> dict:
         return dict(state_dict=state, meta=json.loads((file.metadata() or {}).get('meta', '{}')))
 
 
+def _read_onnx(path: Path) -> dict:
+    return dict(state_dict=read_onnx(path), meta={})
+
+
+# Readers of files that are not torch's, by suffix.
+READERS = {'.safetensors': _read_safetensors, '.onnx': _read_onnx}
+
+
 def _fault(path: Path, error: str) -> str:
     """Why a file cannot be read, and what to do, given the error of reading it."""
     if code := re.search(r'GLOBAL (\S+) was not|class (\S+) was found|Trying to call (\S+)', error):
@@ -113,7 +123,7 @@ def _fault(path: Path, error: str) -> str:
     reason = re.split(r'\.\s|\n', error)[0]
     return (
         f'is truncated or no checkpoint ({reason}): remove it, and copy or download it again; allowed are files of '
-        'torch.save and .safetensors'
+        'torch.save, .safetensors and .onnx'
     )
 
 

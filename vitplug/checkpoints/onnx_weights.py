@@ -11,15 +11,19 @@ from torch import Tensor
 FOLDED = re.compile(r'onnx::\w+$')
 
 
+class Folded(ValueError):
+    """Tensors of an ONNX file whose names are lost."""
+
+
 def read_onnx(path: Path) -> dict[str, Tensor]:
     """The named initialisers of a graph, and those whose name the node that uses them tells.
 
-    torch's exporter transposes the weights of linear layers, whose nodes keep the path of the layer, and cuts a table of
-    positions into the class token's and the grid's.
+    torch's exporter transposes the weights of linear layers, whose nodes keep the path of the layer, and cuts a
+    table of positions into the class token's and the grid's.
 
     Raises:
         ImportError: If the package `onnx` is missing.
-        ValueError: If the exporter has folded another tensor, so that nothing tells its name.
+        Folded: If the exporter has folded another tensor, so that nothing tells its name.
     """
     try:
         import onnx
@@ -35,9 +39,9 @@ def read_onnx(path: Path) -> dict[str, Tensor]:
     left = {name: tuple(tensor.shape) for name, tensor in folded.items() if tensor.numel() > 1}
     if left:
         name, shape = next(iter(left.items()))
-        raise ValueError(
-            f'{path}: {len(left)} tensors have lost their names, such as {name} of {shape}: export the model again with '
-            'do_constant_folding=False, or convert its checkpoint of torch'
+        raise Folded(
+            f'{path}: {len(left)} tensors have lost their names, such as {name} of {shape}: export the model again '
+            'with do_constant_folding=False, or convert its checkpoint of torch'
         )
     return {name: tensor for name, tensor in tensors.items() if tensor.is_floating_point()}
 
@@ -50,8 +54,9 @@ def _linear_weights(graph, folded: dict[str, Tensor]) -> Iterator[tuple[str, Ten
 
 
 def _position_tables(graph, folded: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-    """Tables of positions, ``(1, 1 + N, D)``, as transformers has them: a class token's and a grid's, which is resized."""
-    first = {_module_of(node): name for node, name in _uses(graph, folded, 'Concat') if folded[name].shape[:2] == (1, 1)}
+    """Tables of positions, ``(1, 1 + N, D)``, as transformers has them: a class token's, and a grid's to be resized."""
+    joined = _uses(graph, folded, 'Concat')
+    first = {_module_of(node): name for node, name in joined if folded[name].shape[:2] == (1, 1)}
     grids = [(node, name) for node, name in _uses(graph, folded, 'Reshape') if _module_of(node) in first]
     for node, name in grids:
         parts = folded.pop(first[_module_of(node)]), folded.pop(name)
