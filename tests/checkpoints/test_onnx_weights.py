@@ -22,7 +22,7 @@ class Embeddings(nn.Module):
     def forward(self, x):
         tokens = torch.cat((self.cls_token.expand(len(x), -1, -1), self.projection(x).flatten(2).transpose(1, 2)), 1)
         first, grid = self.position_embeddings[:, :1], self.position_embeddings[:, 1:]
-        grid = grid.reshape(1, 4, 4, 8).permute(0, 3, 1, 2)
+        grid = grid.reshape(1, 4, 4, tokens.shape[-1]).permute(0, 3, 1, 2)
         grid = nn.functional.interpolate(grid, (x.shape[2] // 4, x.shape[3] // 4), mode='bicubic')
         return tokens + torch.cat((first, grid.permute(0, 2, 3, 1).view(1, -1, 8)), 1)
 
