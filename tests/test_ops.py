@@ -9,6 +9,8 @@ from torchvision.ops import roi_align, sigmoid_focal_loss
 
 from vitplug import ops
 
+METHODS = {'naive': ops.NAIVE, 'linear': ops.LINEAR, 'gaussian': ops.GAUSSIAN}
+
 
 def boxes_and_scores(number=60, seed=0):
     torch.manual_seed(seed)
@@ -23,19 +25,48 @@ def iou(a, b, offset):
     return width * height / (sum(areas) - width * height)
 
 
+def softened(boxes, scores, weight, min_score, offset):
+    """Indices and scores of the kept boxes, by the definition of soft-NMS."""
+    boxes, scores, left, kept = boxes.tolist(), scores.tolist(), list(range(len(boxes))), []
+    while left:
+        best = max(left, key=scores.__getitem__)
+        kept.append(best)
+        left.remove(best)
+        for other in left:
+            scores[other] *= weight(iou(boxes[best], boxes[other], offset))
+        left = [other for other in left if scores[other] >= min_score]
+    return kept, [scores[index] for index in kept]
+
+
 @pytest.mark.parametrize('offset', [0, 1])
 @pytest.mark.parametrize('threshold', [0.3, 0.5])
 def test_nms(threshold, offset):
     boxes, scores = boxes_and_scores()
-    kept, left = [], scores.argsort(descending=True).tolist()
-    while left:
-        best, *others = left
-        kept.append(best)
-        left = [i for i in others if iou(boxes[best].tolist(), boxes[i].tolist(), offset) <= threshold]
+    kept, _ = softened(boxes, scores, lambda overlap: float(overlap <= threshold), 1e-9, offset)
     assert 1 < len(kept) < len(boxes)
     assert ops.nms(boxes, scores, threshold, offset).tolist() == kept
     assert ops.nms(boxes.half(), scores, threshold, offset).dtype == torch.int64
     assert ops.nms(boxes[:0], scores[:0], threshold, offset).tolist() == []
+
+
+WEIGHTS = {
+    'naive': lambda overlap: float(overlap < 0.4),
+    'linear': lambda overlap: 1 if overlap < 0.4 else 1 - overlap,
+    'gaussian': lambda overlap: math.exp(-overlap * overlap / 0.5),
+}
+
+
+@pytest.mark.parametrize('offset', [0, 1])
+@pytest.mark.parametrize('method', METHODS)
+def test_soft_nms(method, offset):
+    boxes, scores = boxes_and_scores()
+    before, dets = scores.clone(), torch.zeros(len(boxes), 5)
+    kept = ops.softnms(boxes, scores, dets, 0.4, 0.5, 0.05, METHODS[method], offset)
+    expected, lowered = softened(boxes, scores, WEIGHTS[method], 0.05, offset)
+    assert kept.tolist() == expected and len(expected) < len(boxes)
+    assert_close(dets[: len(kept)], torch.cat((boxes[expected], torch.tensor(lowered)[:, None]), dim=1))
+    assert torch.equal(scores, before)
+    assert ops.softnms(boxes[:0], scores[:0], dets[:0], 0.4, 0.5, 0.05, METHODS[method], offset).tolist() == []
 
 
 # --- regions ---

@@ -17,6 +17,8 @@ from torch.nn.functional import one_hot
 
 from vitplug.stacks import build_ops
 
+# Weights of soft-NMS: mmcv passes the methods as numbers.
+NAIVE, LINEAR, GAUSSIAN = 0, 1, 2
 # mmcv's number of the kind of pooling.
 AVERAGE = 1
 
@@ -67,6 +69,58 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, offset: int) -> Ten
     dtype = torch.promote_types(boxes.dtype, scores.dtype)
     corners = torch.cat((boxes[:, :2], boxes[:, 2:] + offset), dim=1)
     return torchvision.ops.nms(corners.to(dtype), scores.to(dtype), iou_threshold)
+
+
+def softnms(
+    boxes: Tensor,
+    scores: Tensor,
+    dets: Tensor,
+    iou_threshold: float,
+    sigma: float,
+    min_score: float,
+    method: int,
+    offset: int,
+) -> Tensor:
+    """Soft-NMS (Bodla et al., 2017): the best box lowers the scores of those that overlap it, then the next one does.
+
+    Args:
+        boxes: ``(N, 4)``, as x1, y1, x2, y2.
+        scores: ``(N,)``.
+        dets: ``(N, 5)``; gets the boxes with their new scores, by falling score.
+        iou_threshold: From here on `NAIVE` and `LINEAR` lower a score.
+        sigma: Width of `GAUSSIAN`.
+        min_score: Boxes whose score falls below are dropped.
+        method: A score is multiplied with 0 (`NAIVE`), 1 - IoU (`LINEAR`) or exp(-IoU^2 / sigma) (`GAUSSIAN`).
+        offset: As in :func:`nms`.
+
+    Returns:
+        Indices of the kept boxes, ``(kept,)``; as many rows of `dets` are valid.
+    """
+    _say_once()
+    left, scores, kept = torch.arange(len(boxes)), scores.clone(), []
+    while len(left):
+        best = scores[left].argmax()
+        index = left[best]
+        dets[len(kept)] = torch.cat((boxes[index], scores[index, None]))
+        kept.append(index)
+        left = torch.cat((left[:best], left[best + 1 :]))
+        scores[left] *= _weights(_ious(boxes[index], boxes[left], offset), iou_threshold, sigma, method)
+        left = left[~(scores[left] < min_score)]
+    return torch.stack(kept) if kept else left
+
+
+def _weights(ious: Tensor, iou_threshold: float, sigma: float, method: int) -> Tensor:
+    if method == GAUSSIAN:
+        return torch.exp(-ious.square() / sigma)
+    lowered = 1 - ious if method == LINEAR else torch.zeros_like(ious)
+    return torch.where(ious >= iou_threshold, lowered, torch.ones_like(ious))
+
+
+def _ious(box: Tensor, boxes: Tensor, offset: int) -> Tensor:
+    """IoU of a box ``(4,)`` with each of some boxes ``(N, 4)``."""
+    low, high = torch.maximum(box[:2], boxes[:, :2]), torch.minimum(box[2:], boxes[:, 2:])
+    common = (high - low + offset).clamp(min=0).prod(dim=1)
+    return common / ((box[2:] - box[:2] + offset).prod() + (boxes[:, 2:] - boxes[:, :2] + offset).prod(dim=1) - common)
 
 
 # --- pooling of regions ---

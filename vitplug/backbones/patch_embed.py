@@ -50,11 +50,13 @@ class Patches:
         Raises:
             ValueError: If it is no batch of float images with :attr:`image_channels`, or they are too small.
         """
+        if not isinstance(images, Tensor):
+            raise ValueError(f'images: got a {type(images).__name__}; expected a tensor (B, C, H, W)')
         channels, dtype, device = self.image_channels, self.projection.weight.dtype, images.device.type
-        if images.ndim != 4 or images.shape[1] != channels:
+        if images.ndim != 4 or images.shape[1] != channels or 0 in images.shape:
             raise ValueError(
-                f'images of shape {tuple(images.shape)}: expected (B, {channels}, H, W), by in_channels={channels} of '
-                'the backbone; load them with that many channels, or set in_channels'
+                f'images of shape {tuple(images.shape)}: expected (B, {channels}, H, W), none of them 0, by '
+                f'in_channels={channels} of the backbone; load them with that many channels, or set in_channels'
             )
         if not images.is_floating_point():
             raise ValueError(f'images of {images.dtype}: expected {dtype}; normalise them, as a data_preprocessor does')

@@ -66,7 +66,7 @@ class TolerantLoad:
     """
 
     def __init__(self, step, max_in_a_row: int):
-        self.step, self.max_in_a_row, self.in_a_row = step, max_in_a_row, 0
+        self.step, self.max_in_a_row, self.in_a_row, self.named = step, max_in_a_row, 0, set()
 
     def __call__(self, results: dict) -> dict | None:
         try:
@@ -74,10 +74,13 @@ class TolerantLoad:
         except Exception as error:  # whatever decoders and parsers raise
             self.in_a_row += 1
             reason = f'{type(error).__name__}: {" ".join(str(error).split())}'
-            said = f'cannot use {results.get("img_path", "a sample without a path")}: {reason}'
+            path = results.get('img_path', 'a sample without a path')
+            said = f'cannot use {path}: {reason}'
             if self.in_a_row >= self.max_in_a_row:
                 raise TrainingStopped(f'{said} ({self.in_a_row} in a row): repair or remove it') from error
-            print_log(f'{said}; another sample takes its place', 'current', logging.WARNING)
+            if path not in self.named:  # once, not in every epoch
+                self.named.add(path)
+                print_log(f'{said}; another sample takes its place', 'current', logging.WARNING)
             return None
         self.in_a_row = 0
         return loaded
