@@ -9,7 +9,7 @@ from probe_plug import Probe
 from torch import nn
 from torch.testing import assert_close
 
-from vitplug.plugs import BLOCK_SOCKETS, Plug, Registers
+from vitplug.plugs import BLOCK_SOCKETS, NETWORK_SOCKETS, Plug, Registers
 
 MLP_SOCKETS = ('mlp_front', 'mlp_mid', 'mlp_end')
 
@@ -46,7 +46,7 @@ def taking(*sockets, of='layer'):
     return [dict(type=Taker)]
 
 
-BLOCK_LIST, NETWORK_LIST = (re.escape(str(list(names))) for names in (BLOCK_SOCKETS, ('start', 'prefix', 'finish')))
+BLOCK_LIST, NETWORK_LIST = (re.escape(str(list(names))) for names in (BLOCK_SOCKETS, NETWORK_SOCKETS))
 
 
 def test_sockets_that_do_not_exist():
