@@ -56,6 +56,7 @@ class WithoutOwn(LearnedVectors):
     """
 
     needs_tokens = False
+    xsa_gate: nn.Parameter
 
     def __init__(self, key: str, gated: bool = False):
         super().__init__(1, **(dict(xsa_gate=0.0) if gated else {}))
