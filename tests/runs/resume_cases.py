@@ -173,6 +173,12 @@ def test_one_checkpoint_is_left_where_one_is_asked_for(tmp_path, kind):
     assert len([path for path in tmp_path.glob('*.pth') if not path.name.startswith('best_')]) == 1
 
 
+def test_another_backend_writes_checkpoints(tmp_path, kind):
+    backend = {'default_hooks.checkpoint.backend_args': dict(backend='local')}
+    assert in_child(lambda: train(tmp_path, kind, **backend)) == 0
+    assert last_checkpoint(tmp_path).is_file()
+
+
 @pytest.mark.parametrize('moment', ['between checkpoints', 'in a validation'])
 @pytest.mark.parametrize('number', [TERM, signal.SIGINT])
 def test_signal_saves_and_ends(tmp_path, kind, uninterrupted, moment, number):

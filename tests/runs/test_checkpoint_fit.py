@@ -165,3 +165,17 @@ def test_infinity_in_a_mask_is_all_right():
     broken = model.state_dict() | {'running_var': torch.tensor([1.0, torch.nan])}
     with pytest.raises(ValueError, match=r'x\.pth has .* not finite .*running_var'):
         check_checkpoint(runner_of(model, resume=False), dict(state_dict=broken))
+
+
+@pytest.mark.parametrize('resume', [False, True])
+@pytest.mark.parametrize('key', ['state_dict', 'ema_state_dict'])
+def test_numbers_that_are_not_finite(resume, key):
+    """Of the weights that a training starts from, and of both kinds of one that goes on with averages."""
+    model = nn.Sequential(nn.Linear(2, 2))
+    broken = dict(model.state_dict(), **{'0.bias': torch.tensor([1.0, float('nan')])})
+    runner = runner_of(model, resume)
+    runner._train_loop = Loop()
+    if key == 'ema_state_dict' and not resume:
+        return check_checkpoint(runner, checkpoint_of(model, ema_state_dict=broken))
+    with pytest.raises(ValueError, match=r'x.pth has numbers that are not finite .* 0.bias'):
+        check_checkpoint(runner, checkpoint_of(model, **{key: broken}))

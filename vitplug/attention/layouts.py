@@ -48,7 +48,6 @@ class GlobalLayout:
     num_prefix: int = 0
 
     is_windowed = False
-    is_padded = False
     windows = (1, 1)
     shift = 0
 

@@ -112,7 +112,8 @@ def _fault(path: Path, error: str) -> str:
             f'would run {next(filter(None, code.groups()))} when it is read, and could run any code: nothing was run. '
             f'Get a file that has only weights; only if you trust its author, set {NOT_ONLY_TENSORS}=1'
         )
-    begin = path.read_bytes()[:32]
+    with path.open('rb') as file:
+        begin = file.read(32)
     if begin.startswith(b'\x80') and MAGIC not in begin:
         return (
             "is a pickle of Python's, such as detectron2's files, which can run any code; expected one of torch.save. "

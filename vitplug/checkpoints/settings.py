@@ -79,7 +79,8 @@ def _values(cfg: Any, find_class: Callable[[str], type | None], path: str = '') 
 def _plug_names(plugs: Sequence[Any]) -> list[str]:
     """Names that do not depend on the order of plugs: their type, and their blocks where a type occurs again."""
     kinds = [plug.get('type') if isinstance(plug, Mapping) else plug for plug in plugs]
-    layers = [list(plug['layers']) if isinstance(plug, Mapping) and 'layers' in plug else '' for plug in plugs]
+    layers = [plug.get('layers', '') if isinstance(plug, Mapping) else '' for plug in plugs]
+    layers = [list(blocks) if isinstance(blocks, tuple) else blocks for blocks in layers]
     return [f'{kind}{blocks if kinds.count(kind) > 1 else ""}' for kind, blocks in zip(kinds, layers, strict=True)]
 
 

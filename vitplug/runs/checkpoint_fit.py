@@ -59,8 +59,10 @@ class CheckpointFitHook(Hook):
         """Checks the checkpoint."""
         path, model, resumes = str(runner._load_from), bare_model(runner.model), runner._resume
         trains = isinstance(runner._train_loop, BaseLoop)
+        settings = read_settings(checkpoint.get('meta') or {})
         if trains and not resumes:
             given, state = model_weights(checkpoint), model.state_dict()
+            check_state(model, given, settings, path)
             fits = any(name in given and given[name].shape == state[name].shape for name in state)
             if not fits and not has_host(model):  # hosts refuse files of other networks themselves
                 raise misfit(path, list(state), len(state))
@@ -71,6 +73,8 @@ class CheckpointFitHook(Hook):
                 f'{path} has no {", ".join(missing)}, so no training can go on from it: to start a new one with its '
                 'weights, leave out --resume and set load_from'
             )
+        if resumes and 'ema_state_dict' in checkpoint:  # the weights that are trained, where the others are averages
+            check_state(model, model_weights(checkpoint, 'ema_state_dict'), settings, path, exact=True)
         load_for_inference(path, model, checkpoint, runner.cfg, self.allow_changes, resumes)
         loop = runner._train_loop if trains else getattr(runner, '_test_loop', None)
         metainfo = getattr(loop.dataloader.dataset, 'metainfo', {}) if isinstance(loop, BaseLoop) else {}
@@ -116,9 +120,9 @@ def bare_model(model: nn.Module) -> nn.Module:
     return model
 
 
-def model_weights(checkpoint: Mapping) -> OrderedDict[str, Tensor]:
+def model_weights(checkpoint: Mapping, key: str = 'state_dict') -> OrderedDict[str, Tensor]:
     """The weights in mmengine's checkpoint, without the prefix of a model's wrapper."""
-    given = checkpoint.get('state_dict', checkpoint)
+    given = checkpoint.get(key, checkpoint)
     tensors = {str(name): value for name, value in given.items() if isinstance(value, Tensor)}
     weights = OrderedDict((name.removeprefix('module.'), value) for name, value in tensors.items())
     # torch keeps the versions of modules in an attribute.

@@ -1,5 +1,6 @@
 """mmengine's runner for a strategy that shards the model, and its checkpoints: :mod:`vitplug.checkpoints.shards`."""
 
+import shutil
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -133,11 +134,16 @@ def _write_shards(checkpoint: Mapping[str, Any], folder: Path) -> None:
         tensors[place] = leaf.detach()
         return f'{SHARD}{place}'
 
-    rest = with_leaves(checkpoint, take_out)
+    rest, part = with_leaves(checkpoint, take_out), folder.with_name(f'{folder.name}.part')
     if dist.is_main_process():
-        if folder.is_dir():
-            remove_shards(folder)
-        folder.mkdir(parents=True)
-        torch.save(rest, folder / REST)
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+        torch.save(rest, part / REST)
     dist.barrier()
-    dcp.save(tensors, storage_writer=dcp.FileSystemWriter(folder))
+    dcp.save(tensors, storage_writer=dcp.FileSystemWriter(part))
+    dist.barrier()
+    if dist.is_main_process():
+        if folder.is_dir():  # such as that of an earlier interruption
+            remove_shards(folder.rename(folder.with_name(f'{folder.name}.old')))
+        part.rename(folder)
+    dist.barrier()

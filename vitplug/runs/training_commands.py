@@ -54,8 +54,12 @@ def build_runner(cfg: Config, allow_changes: bool = False, remarks: Sequence[str
     """
     start_processes(cfg)
     runner = RUNNERS.build(cfg) if 'runner_type' in cfg else runner_class(cfg).from_cfg(cfg)
-    for hook in (CheckpointFitHook(allow_changes), CompileHook(), DryValidationHook(), ValidationLossHook()):
-        runner.register_hook(hook)
+    for kind in (CheckpointFitHook, CompileHook, DryValidationHook, ValidationLossHook):
+        if not any(isinstance(hook, kind) for hook in runner.hooks):
+            runner.register_hook(kind())
+    for hook in runner.hooks:
+        if isinstance(hook, CheckpointFitHook):
+            hook.allow_changes |= allow_changes
     for remark in remarks:
         runner.logger.warning(remark)
     return runner

@@ -55,7 +55,19 @@ class Study:
     done: list[tuple[Run, Condition, list[Measure]]] = field(default_factory=list)
 
     def evaluate(self) -> None:
-        """Does what is left to do; what is done is kept on an interruption."""
+        """Does what is left to do; what is done is kept on an interruption.
+
+        An image that is left out late, as one that an attack cannot change, leaves the groups of images that ran before
+        without it: they are made again.
+        """
+        known = None
+        while known != len(self.skipped):
+            known = len(self.skipped)
+            self._evaluate_once()
+
+    def _evaluate_once(self) -> None:
+        self.done.clear()
+        self.left_out.clear()
         steps = [(run, condition) for run in self.runs for condition in self.conditions]
         try:
             for run, condition in tqdm(steps, desc='study', unit='run', mininterval=1.0, disable=None):

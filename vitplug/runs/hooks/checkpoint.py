@@ -2,6 +2,8 @@
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from mmengine.dist import is_main_process
@@ -27,6 +29,9 @@ class WholeFiles(LocalBackend):
 
     folder = ''
 
+    def __init__(self) -> None:
+        self.waiting: list[Path] | None = None
+
     def put(self, obj: bytes, filepath: str | Path) -> None:
         """Writes bytes to a file."""
         write_bytes(Path(filepath), obj)
@@ -36,12 +41,26 @@ class WholeFiles(LocalBackend):
         path = Path(filepath)
         if path.parent != Path(self.folder):
             return
+        if self.waiting is not None:
+            self.waiting.append(path)
+            return
         if path.is_dir():
             remove_shards(path)
         else:
             path.unlink(missing_ok=True)
 
     rmtree = remove
+
+    @contextmanager
+    def removing_last(self) -> Iterator[None]:
+        """Removes what is to go inside a ``with`` block at its end, when what takes its place is there."""
+        self.waiting = []
+        try:
+            yield
+        finally:
+            paths, self.waiting = self.waiting, None
+        for path in paths:
+            self.remove(path)
 
 
 @HOOKS.register_module()
@@ -53,14 +72,16 @@ class CheckpointHook(MMEngineCheckpointHook):
     the next one replaces that file.
 
     Args:
-        *args, **kwargs: As mmengine's `CheckpointHook`; `backend_args` leaves the writing to another backend.
+        *args, **kwargs: As mmengine's `CheckpointHook`. With `backend_args`, `file_client_args` or an `out_dir` that
+            is an address, the writing is left to the backend they choose.
 
     Raises:
         TypeError: If there is no such argument.
     """
 
     def __init__(self, *args, **kwargs):
-        kwargs.setdefault('backend_args', dict(backend='vitplug.atomic'))
+        if not (kwargs.get('backend_args') or kwargs.get('file_client_args') or '://' in str(kwargs.get('out_dir'))):
+            kwargs['backend_args'] = dict(backend='vitplug.atomic')
         super().__init__(*args, **kwargs)
         if self.args:  # mmengine hands them on to `save_checkpoint`, after an epoch, which takes none of them
             raise TypeError(f'CheckpointHook.__init__() got an unexpected keyword argument {next(iter(self.args))!r}')
@@ -77,9 +98,9 @@ class CheckpointHook(MMEngineCheckpointHook):
     def after_train(self, runner) -> None:
         """Leaves one checkpoint where one is asked for."""
         super().after_train(runner)
-        if self.keeps_one and is_main_process():
+        if self.keeps_one:
             for step in list(self.keep_ckpt_ids)[:-1]:
-                self.file_backend.remove(Path(self.out_dir, self.filename_tmpl.format(step)))
+                self._remove(self.filename_tmpl.format(step))
 
     def save_interrupted(self, runner, meta: dict) -> None:
         """Saves a checkpoint that stands until the next one.
@@ -96,8 +117,17 @@ class CheckpointHook(MMEngineCheckpointHook):
 
     def _save_checkpoint_with_step(self, runner, step, meta) -> None:
         super()._save_checkpoint_with_step(runner, step, meta)
-        if is_main_process():
-            self.file_backend.remove(Path(self.out_dir, INTERRUPTED))
+        self._remove(INTERRUPTED)
+
+    def _save_best_checkpoint(self, runner, metrics) -> None:
+        atomic = isinstance(self.file_backend, WholeFiles)
+        with self.file_backend.removing_last() if atomic else nullcontext():
+            super()._save_best_checkpoint(runner, metrics)
+
+    def _remove(self, name: str) -> None:
+        path = self.file_backend.join_path(self.out_dir, name)
+        if is_main_process() and self.file_backend.exists(path):
+            self.file_backend.remove(path)
 
 
 def remove_shards(folder: Path) -> None:

@@ -7,6 +7,7 @@ from mmengine.evaluator import BaseMetric
 from mmengine.hooks import Hook
 from torch import Tensor
 
+from vitplug.errors import TrainingStopped
 from vitplug.registry import HOOKS
 
 from ..sharding import reshard
@@ -20,7 +21,7 @@ TOLERANCE = 1e-3
 class DryValidationHook(Hook):
     """Predicts one batch of validation images before the first step, which would else fail after hours.
 
-    The images are evenly spaced, so that their sizes differ where the data's do. Its metrics are not counted.
+    The images are evenly spaced over the data. Its metrics are not counted.
     `tools/train.py` adds this hook to every config.
 
     Raises:
@@ -38,6 +39,8 @@ class DryValidationHook(Hook):
         chosen = range(0, len(loader.dataset), max(1, len(loader.dataset) // number))[:number]
         try:
             _predict(runner, loader, chosen)
+        except TrainingStopped:  # a broken image
+            raise
         except (RuntimeError, ValueError, AssertionError, TypeError) as error:
             _predict(runner, loader, chosen[:1])  # what fails for one image is not a matter of sizes
             raise ValueError(
