@@ -39,6 +39,7 @@ def read_config(path: str, options: Mapping | None = None) -> Config:
     _drop_scope(cfg._cfg_dict)
     _list_plugs(cfg._cfg_dict.get('model'), 'model')
     _merge_options(cfg, options or {})
+    _check_takes_plugs(cfg)
     check_slips(cfg)
     hooks = cfg.get('default_hooks') or {}
     for name in [name for name, hook in hooks.items() if hook is None and name not in MMENGINE_HOOKS]:
@@ -96,6 +97,19 @@ def _drop_scope(node, in_hooks: bool = False) -> None:
     elif isinstance(node, list | tuple):
         for child in node:
             _drop_scope(child, in_hooks)
+
+
+def _check_takes_plugs(cfg: Config) -> None:
+    backbone = (cfg.get('model') or {}).get('backbone')
+    if not isinstance(backbone, Mapping) or not backbone.get('plugs'):
+        return
+    kind = registered(MODELS, backbone.get('type'), backbone.get('_scope_') or cfg.get('default_scope'))
+    if kind is not None and kind.__module__.partition('.')[0] in LIBRARIES[:-1]:  # all but vitplug
+        name = str(backbone['type']).rpartition('.')[2]
+        raise ValueError(
+            f'{cfg.filename}: its backbone {backbone["type"]!r} takes no plugs: write '
+            f"model = dict(backbone=dict(type='vitplug.{name}', plugs=...)), if docs/hosts.md has that host"
+        )
 
 
 def take_plugs(cfg: Config) -> None:

@@ -1,6 +1,7 @@
 """The commands ``config``, ``diff`` and ``flops``: a config, what two of them differ in, and what a model costs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from mmengine.config import Config
 
@@ -29,8 +30,20 @@ def print_difference(argv: Sequence[str] | None = None) -> None:
     parser.add_argument('child', help='the config to compare with it')
     add_options(parser, 'settings that override those of the child')
     args = parser.parse_args(argv)
-    difference = Config.diff(read_config(args.base), read_config(args.child, args.cfg_options))
+    base, child = read_config(args.base), read_config(args.child, args.cfg_options)
+    difference = Config.diff(_without_scopes(base), _without_scopes(child))
     print('\n'.join(filter(str.strip, difference.splitlines())) or 'no setting differs')
+
+
+def _without_scopes(cfg: Config) -> Config:
+    """Without mmengine's note of the library that a base is from: parts of the child's own library have none."""
+
+    def stripped(part: Any) -> Any:
+        if isinstance(part, Mapping):
+            return {name: stripped(value) for name, value in part.items() if name != '_scope_'}
+        return [stripped(value) for value in part] if isinstance(part, list) else part
+
+    return Config(stripped(cfg.to_dict()))
 
 
 def get_flops(argv: Sequence[str] | None = None) -> None:

@@ -208,7 +208,12 @@ def config_of(args: argparse.Namespace) -> str:
     if args.pretrained not in (None, FROM_SCRATCH):
         check_weights(args.pretrained, option='--pretrained')
     plugs = parse_plugs(args.plugs, '--plugs')
-    data = READERS[args.task](args.data, [name.strip() for name in args.classes.split(',') if args.classes])
+    names = [name.strip() for name in args.classes.split(',') if args.classes]
+    if names and (args.task != 'segmentation' or '' in names or len({*names}) < len(names)):
+        raise ValueError(f'--classes {args.classes}: expected different names, of label maps, which alone have none')
+    if args.epochs < 1:
+        raise ValueError(f'--epochs {args.epochs}: expected at least 1')
+    data = READERS[args.task](args.data, names)
     base = _read_base(args.base, args.task)
     cfg, batch = copy.deepcopy(base), fitting_batch(base, data.images)
     if not count_classes(cfg):

@@ -103,6 +103,11 @@ def prepare(grid: Grid, out: Path) -> list[Cell]:
     labels = [*variants]
     note = dict(base=grid.base, labels=labels, seeds=grid.seeds, baseline=baseline_of(grid, labels), metrics=metrics)
     note |= dict(margin=grid.margin or default_margin(names[0]), names=dict(grid.names))
+    if (out / GRID).is_file() and (before := json.loads((out / GRID).read_text())['margin']) != note['margin']:
+        raise ValueError(
+            f'margin {note["margin"]}: {out} has {before}, and a margin is chosen before the first cell: leave it, or '
+            'choose another --out'
+        )
     note |= dict(cells=[cell.folder.name for cell in cells])
     write_text(out / GRID, json.dumps(note, indent=1) + '\n')
     others = [path for path in (out / 'cells').glob(f'*/{DONE}') if path.parent.name not in note['cells']]

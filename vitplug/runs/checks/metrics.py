@@ -29,14 +29,10 @@ def check_metrics(cfg, split: str, sources: Sequence[Source]) -> None:
 
 
 def _check_scored(file: str, setting: str, sources: Sequence[Source]) -> None:
-    content = None
-    for source in sources:
-        if source.dataset.ann_file == file:
-            content = source.coco
-    if content is None:
-        content = read_coco(Path(file))
-        if sources and all(source.coco for source in sources):
-            _compare(content, file, setting, sources)
+    own = next((source.coco for source in sources if source.dataset.ann_file == file), None)
+    content = own or read_coco(Path(file))
+    if (own is None or len(sources) > 1) and sources and all(source.coco for source in sources):
+        _compare(content, file, setting, sources)
     annotations = content.get('annotations', ())
     if wrong := [one['id'] for one in annotations if one['id'] < 1]:
         raise ValueError(

@@ -61,8 +61,11 @@ def labels_of(info: Mapping) -> list[int]:
 
 def read_map(path: str | Path) -> np.ndarray:
     """The values of a label map, ``(height, width)``, as they are stored; of a map of colours with their channels."""
-    with Image.open(path) as image:
-        return np.asarray(image)
+    try:
+        with Image.open(path) as image:
+            return np.asarray(image)
+    except (OSError, SyntaxError) as error:  # as Pillow has it for a broken PNG file
+        raise Unreadable(f'{path}: {error}') from error
 
 
 def map_fault(values: np.ndarray) -> str:

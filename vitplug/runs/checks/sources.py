@@ -135,7 +135,15 @@ def _read_list(source: Source) -> None:
             dataset.full_init()
         except Exception as error:  # data sets of any kind
             raise ValueError(f'{source.path}: {type(dataset).__name__} cannot read its files: {error}') from error
+        if getattr(dataset, 'with_label', False) and source.classes:
+            _check_labels(Path(dataset.ann_file), len(source.classes))
         source.samples = [dataset.get_data_info(index) for index in sampled(range(len(dataset)))]
+
+
+def _check_labels(path: Path, classes: int) -> None:
+    for number, line in enumerate(path.read_text(encoding='utf-8').splitlines(), 1):
+        if line.strip() and not 0 <= int(line.split()[-1]) < classes:
+            raise ValueError(f'{path}, line {number}: label {line.split()[-1]} is none of the {classes} classes')
 
 
 def _read_folders(source: Source) -> None:
