@@ -78,7 +78,7 @@ def test_arguments_of_two_libraries():
 @pytest.mark.parametrize(
     ('host', 'shape', 'message'),
     [
-        (vit, (1, 1, 32, 32), r'expected \(B, 3, H, W\), by in_channels=3'),
+        (vit, (1, 1, 32, 32), r'expected \(B, 3, H, W\), none of them 0, by in_channels=3'),
         (swin, (1, 3, 12, 40), r'the feature map \(3, 10\) is smaller than the window \(4\): set pad_small_map'),
         (t2t, (1, 3, 32, 2), r'image size \(32, 2\): expected at least 3 x 3 pixels'),
         (mixer, (1, 3, 40, 56), r'images of \(40, 56\): .* resize or crop the images to \(32, 48\), or'),

@@ -146,7 +146,7 @@ def _before_scores(
 
 def _plug_biases(q: Tensor, windows: int, site: Site, plugs: Any, carry: Carry) -> list[PairBias]:
     """The position biases of the bias socket, of which some may have been made for all blocks at once."""
-    biases = list(carry.get(BIASES, plugs.unmade))
+    biases = list(carry.get(BIASES) or plugs.unmade)
     for i, module in enumerate(plugs.bias):
         if biases[i] is None:
             of_queries = (q.unflatten(0, (-1, windows)),) if getattr(module, 'needs_queries', False) else ()
