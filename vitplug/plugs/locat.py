@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ..attention.bias import DenseBias
 from ..attention.core import attend_bare
+from ..attention.grids import GridPair, kept_for_few
 from ..attention.precision import at_least_float32
 from ..attention.site import Site
 from .checks import check_choice
@@ -88,20 +89,19 @@ class ChosenGaussian(nn.Module):
         logits = logits.to(at_least_float32(logits.dtype)) - (math.log(self.most - 1) if self.most > 2 else 0)
         variance_BWHN2 = self.most * logits.sigmoid() * (min(finer(pairs)) / min(self.grid))
         height_BWHN1 = F.softplus(self.height(q_BWHNd).to(logits.dtype))
-        rows, columns = (
-            torch.exp(squares / -2 / of_query)
-            for squares, of_query in zip(
-                self._squares(site, logits), (variance_BWHN2 + self.added).clamp(min=LEAST).split(1, -1), strict=True
-            )
-        )
+        variance_BWHN2 = (variance_BWHN2 + self.added).clamp(min=LEAST)
+        squares = _minus_half_squares(pairs, self.farthest, logits.device, logits.dtype).split(pairs.keys.hw, -1)
+        rows, columns = (torch.exp(of_axis / variance_BWHN2[..., i : i + 1]) for i, of_axis in enumerate(squares))
         bias = (height_BWHN1 * rows)[..., None] * columns[..., None, :]
         return DenseBias(F.pad(bias.flatten(-2), (pairs.keys.num_prefix, 0, pairs.queries.num_prefix, 0)))
 
-    def _squares(self, site: Site, like: Tensor) -> list[Tensor]:
-        """Squared distances of each query from each row, and each column, of keys: ``(Nq, hk)`` and ``(Nq, wk)``."""
-        (dy, dx), (height, width) = distances(site.pairs, like), site.pairs.queries.hw
-        of_pairs = dy.repeat_interleave(width, 0), dx.repeat(height, 1)
-        return [d.square().clamp(max=self.farthest) for d in of_pairs]
+
+@kept_for_few
+def _minus_half_squares(pairs: GridPair, farthest: float, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """``-d^2 / 2`` of each query from each row, and then from each column, of keys, ``(Nq, hk + wk)``."""
+    (dy, dx), (height, width) = distances(pairs, torch.empty(0, device=device, dtype=dtype)), pairs.queries.hw
+    of_pairs = torch.cat((dy.repeat_interleave(width, 0), dx.repeat(height, 1)), dim=1)
+    return of_pairs.square().clamp(max=farthest) / -2
 
 
 class PatchRefinement(Plug):
