@@ -109,6 +109,16 @@ def test_plugs_on_the_command_line_make_a_stock_backbone_a_host(base):
     assert backbone.pop('plugs') == [dict(type='GaussianAttentionBias', sigma=3)] and backbone == stock
 
 
+@pytest.mark.parametrize('base', STOCK)
+def test_plugs_on_a_stock_backbone_in_a_file_are_refused_with_what_to_write(base, tmp_path):
+    path = tmp_path / 'a.py'
+    path.write_text(f"_base_ = {base!r}\nmodel = dict(backbone=dict(plugs=[dict(type='GaussianAttentionBias')]))\n")
+    with pytest.raises(ValueError, match=rf"takes no plugs: write model = dict\(backbone=dict\(type='{STOCK[base]}'"):
+        read_config(str(path))
+    path.write_text(path.read_text().replace('backbone=dict(', f'backbone=dict(type={STOCK[base]!r}, '))
+    assert read_config(str(path)).model.backbone.type == STOCK[base]
+
+
 def test_slip_in_an_argument_of_a_plug():
     with pytest.raises(ValueError, match=r"no 'sigm' in model\.backbone\.plugs\.0; did you mean 'sigma'"):
         read_config(str(BASE), {PLUGS_KEY: 'gab(sigma=2)', f'{PLUGS_KEY}.0.sigm': 3})

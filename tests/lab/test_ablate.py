@@ -6,6 +6,8 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -113,6 +115,17 @@ def test_variants_that_differ_by_a_path_keep_their_names():
 def test_wrong_grids_are_refused_by_name(entries, said):
     with pytest.raises(ValueError, match=said):
         make_variants(Grid(str(DIGITS), **entries))
+
+
+def test_a_margin_stays_as_it_was_chosen(tmp_path, monkeypatch):
+    make = cache(lambda name: cell_in(tmp_path, name))
+    monkeypatch.setattr(command, 'make_cell', lambda label, cfg, seed, *_: make(f'{label}{seed}'))
+    monkeypatch.setattr(command, 'check', lambda *_: 1)
+    grid = Grid(str(DIGITS), plugs=('none', 'gab'), margin=0.5)
+    command.prepare(grid, tmp_path)
+    command.prepare(grid, tmp_path)
+    with pytest.raises(ValueError, match=r'margin 0.7: .* has 0.5, and a margin is chosen before the first cell'):
+        command.prepare(replace(grid, margin=0.7), tmp_path)
 
 
 def test_unknown_entry_of_a_grid_file_is_named(tmp_path):

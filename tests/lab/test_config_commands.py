@@ -72,6 +72,10 @@ def test_commands_print_what_is_inherited_and_take_options_for_the_child(capsys)
     assert any('with_cp=True' in line for line in changed) and len(changed) == 3
     print_difference([str(BASE), str(REFINER)])
     assert "+            dict(type='Refiner')," in capsys.readouterr().out
+    # Parts of a base have a note of their library, which the child's own have not.
+    print_difference([STOCK_SEGMENTOR, STOCK_SEGMENTOR, '--cfg-options', 'val_evaluator.iou_metrics=["mDice"]'])
+    changed = [line for line in capsys.readouterr().out.splitlines() if line.startswith(('+ ', '- '))]
+    assert changed and all('mIoU' in line or 'mDice' in line for line in changed)
     print_difference([str(BASE), str(BASE)])
     assert capsys.readouterr().out == 'no setting differs\n'
 

@@ -121,12 +121,13 @@ def assert_ends_alike(work_dir, uninterrupted):
 MOMENTS = {
     'before the first step': (ToyModel, 'train_step', 1),
     'before the first checkpoint': (ToyModel, 'train_step', 3),
-    'before the first note': (WholeFiles, 'remove', 1),
+    'behind the first checkpoint': (CheckpointHook, '_remove', 1),
     'between checkpoints': (ToyModel, 'train_step', 14),
     'in a validation': (ToyModel, 'val_step', 3),
     'while a metric is computed': (ToyMetric, 'compute_metrics', 1),
     'before a rename': (whole.os, 'replace', 3),
-    'before old ones are removed': (WholeFiles, 'remove', 6),
+    'before the first removal': (WholeFiles, 'remove', 1),
+    'before the fourth removal': (WholeFiles, 'remove', 4),
     'before the averaged weights': (EMAHook, 'after_train_iter', 17),
     'behind the last step': (CheckpointHook, 'after_train', 1),
 }
@@ -171,6 +172,23 @@ def test_finished_training_resumes_to_the_same(tmp_path, kind, uninterrupted):
 def test_one_checkpoint_is_left_where_one_is_asked_for(tmp_path, kind):
     assert in_child(lambda: train(tmp_path, kind, **{'default_hooks.checkpoint.max_keep_ckpts': 1})) == 0
     assert len([path for path in tmp_path.glob('*.pth') if not path.name.startswith('best_')]) == 1
+
+
+def test_the_best_checkpoint_goes_when_the_next_one_is_there(tmp_path, kind):
+    """Its removal is noted first; the second call is the removal itself."""
+    seen, remove = [], WholeFiles.remove
+
+    def noted(self, path):
+        if Path(path).name.startswith('best_'):
+            seen.append(len(list(tmp_path.glob('best_*'))))
+        remove(self, path)
+
+    def watched():
+        WholeFiles.remove = noted
+        train(tmp_path, kind)
+        assert seen and seen == [1, 2] * (len(seen) // 2)
+
+    assert in_child(watched) == 0
 
 
 def test_another_backend_writes_checkpoints(tmp_path, kind):

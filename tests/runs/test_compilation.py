@@ -6,6 +6,7 @@ import pytest
 import torch
 from toy_training import final_state, toy_config
 
+from vitplug.runs.checkpoint_fit import CheckpointFitHook
 from vitplug.runs.hooks import CompileHook
 from vitplug.runs.training_commands import build_runner
 
@@ -32,6 +33,15 @@ def test_compiled_training_ends_as_the_plain_one(tmp_path):
     for part in ('state_dict', 'ema_state_dict', 'loss'):
         torch.testing.assert_close(compiled[part], plain[part], equal_nan=True)
     assert torch.tensor(plain['loss']).isnan().tolist() == [False, True, False, False, False, False]
+
+
+def test_hooks_of_a_config_are_not_doubled(tmp_path):
+    """The config's own, which takes a checkpoint of other settings, would meet a second, strict one."""
+    cfg = toy_config(tmp_path, 'epochs')
+    own = dict(type='vitplug.CheckpointFitHook', allow_changes=True)
+    cfg.merge_from_dict(dict(launcher='none', custom_hooks=[own]))
+    [hook] = [hook for hook in build_runner(cfg).hooks if isinstance(hook, CheckpointFitHook)]
+    assert hook.allow_changes
 
 
 class Doubled(torch.nn.Linear):

@@ -508,6 +508,25 @@ def test_what_cannot_be_read_is_refused_by_name(case, tmp_path):
     refused(new_experiment(tmp_path, task, 'base.py'), tmp_path, message)
 
 
+@pytest.mark.parametrize(
+    ('options', 'message'),
+    [
+        ('--classes cat,dog', r'--classes cat,dog: expected different names, of label maps'),
+        ('--epochs 0', r'--epochs 0: expected at least 1'),
+    ],
+)
+def test_options_without_an_effect_are_refused(options, message, tmp_path):
+    screws(tmp_path / 'data')
+    (tmp_path / 'base.py').write_text(BASES['detection'])
+    refused(new_experiment(tmp_path, 'detection', 'base.py', options), tmp_path, message)
+
+
+def test_a_base_that_is_no_whole_config_is_refused(tmp_path):
+    screws(tmp_path / 'data')
+    (tmp_path / 'base.py').write_text("default_scope = 'mmdet'\nmodel = dict(type='MaskRCNN')\n")
+    refused(new_experiment(tmp_path, 'detection', 'base.py'), tmp_path, 'has no train_dataloader, val_datal')
+
+
 def refused(outcome, folder, message):
     assert outcome.status == 2 and 'Traceback' not in outcome.text
     (line,) = [line for line in outcome.err.splitlines() if 'error: ' in line]

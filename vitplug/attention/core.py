@@ -149,8 +149,8 @@ def _plug_biases(q: Tensor, windows: int, site: Site, plugs: Any, carry: Carry) 
     biases = list(carry.get(BIASES) or plugs.unmade)
     for i, module in enumerate(plugs.bias):
         if biases[i] is None:
-            of_queries = (q.unflatten(0, (-1, windows)),) if getattr(module, 'needs_queries', False) else ()
-            biases[i] = module(site, *of_queries)
+            needs = plugs.needs_queries[i]
+            biases[i] = module(site, q.unflatten(0, (-1, windows))) if needs else module(site)
     return biases
 
 

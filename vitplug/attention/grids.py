@@ -114,6 +114,21 @@ class GridPair:
         return flat.index_select(1, index).unflatten(1, (self.queries.num_tokens, -1))
 
 
+def finer(pairs: GridPair) -> tuple[int, int]:
+    """Rows and columns of the finer one of two grids."""
+    (qh, qw), (kh, kw) = pairs.queries.hw, pairs.keys.hw
+    return max(qh, kh), max(qw, kw)
+
+
+def distances(pairs: GridPair, like: Tensor) -> list[Tensor]:
+    """Distances of the centres of queries and keys in tokens of the finer grid, ``(qh, kh)`` and ``(qw, kw)``."""
+    distances = []
+    for unit, *sides in zip(finer(pairs), pairs.queries.hw, pairs.keys.hw, strict=True):
+        q, k = ((torch.arange(side, device=like.device, dtype=like.dtype) + 0.5) * (unit / side) for side in sides)
+        distances.append(q[:, None] - k)
+    return distances
+
+
 def kept_for_few(
     build: Callable[Concatenate[GridPair, Arguments], Tensor],
 ) -> Callable[Concatenate[GridPair, Arguments], Tensor]:

@@ -210,7 +210,7 @@ class PluggedBackbone(PluggedModel, BaseModule):
 
     def format_output(self, section: int, x_BND: Tensor, hw: tuple[int, int]) -> Tensor | tuple[Tensor, ...]:
         x_BND = self.normalise(section, x_BND, hw)
-        if self.plugs._modules and section == len(self.sections()) - 1:
+        if self.plugs._modules and self.plugs.at('normed') and section == len(self.sections()) - 1:
             x_BND = self.plugs.normed(x_BND)
         if self.out_type == 'raw':
             return x_BND

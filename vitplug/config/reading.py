@@ -104,7 +104,7 @@ def _check_takes_plugs(cfg: Config) -> None:
     if not isinstance(backbone, Mapping) or not backbone.get('plugs'):
         return
     kind = registered(MODELS, backbone.get('type'), backbone.get('_scope_') or cfg.get('default_scope'))
-    if kind is not None and kind.__module__.partition('.')[0] in LIBRARIES[:-1]:  # all but vitplug
+    if kind is not None and kind.__module__.partition('.')[0] in LIBRARIES and 'plugs' not in defaults_of(kind):
         name = str(backbone['type']).rpartition('.')[2]
         raise ValueError(
             f'{cfg.filename}: its backbone {backbone["type"]!r} takes no plugs: write '

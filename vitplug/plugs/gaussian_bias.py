@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..attention.bias import DenseBias
-from ..attention.grids import GridPair, kept_for_few
+from ..attention.grids import GridPair, distances, finer, kept_for_few
 from ..attention.precision import at_least_float32
 from ..attention.site import Site
 from ..attention.tuning import BIAS_STEP
@@ -173,12 +173,6 @@ class Gaussian(FoldsConstants):
         return _squared(self.gab_amplitude), _doubled(self.gab_sigma)
 
 
-def finer(pairs: GridPair) -> tuple[int, int]:
-    """Rows and columns of the finer one of two grids."""
-    (qh, qw), (kh, kw) = pairs.queries.hw, pairs.keys.hw
-    return max(qh, kh), max(qw, kw)
-
-
 def _squared(amplitude: Tensor) -> Tensor:
     """``A^2``."""
     return amplitude.to(at_least_float32(amplitude.dtype)).square()
@@ -224,15 +218,6 @@ def _minus_squares(
     squares = -(dy.square()[:, None, :, None] + dx.square()[None, :, None, :]).flatten(2).flatten(0, 1)
     sides = (pairs.keys.num_prefix, -pairs.keys.num_tokens % BIAS_STEP, pairs.queries.num_prefix, 0)
     return F.pad(squares, sides, value=FAR)
-
-
-def distances(pairs: GridPair, like: Tensor) -> list[Tensor]:
-    """Distances of the centres of queries and keys in tokens of the finer grid, ``(qh, kh)`` and ``(qw, kw)``."""
-    distances = []
-    for unit, *sides in zip(finer(pairs), pairs.queries.hw, pairs.keys.hw, strict=True):
-        q, k = ((torch.arange(side, device=like.device, dtype=like.dtype) + 0.5) * (unit / side) for side in sides)
-        distances.append(q[:, None] - k)
-    return distances
 
 
 class SharedGaussian(nn.Module):

@@ -9,11 +9,10 @@ from torch import Tensor, nn
 
 from ..attention.bias import DenseBias
 from ..attention.core import attend_bare
-from ..attention.grids import GridPair, kept_for_few
+from ..attention.grids import GridPair, distances, finer, kept_for_few
 from ..attention.precision import at_least_float32
 from ..attention.site import Site
 from .checks import check_choice
-from .gaussian_bias import distances, finer
 from .plug import LayerPlan, Plug
 
 # Least variance: it keeps the exponent finite should one be trained towards zero.

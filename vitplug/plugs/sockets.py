@@ -156,8 +156,9 @@ class Sockets:
         self.pairs = (*self.scores, *self.logits, *self.normalise, *self.map)
         #: Whether attention is more than one fused call of the tokens' own keys.
         self.sees_pairs = bool(self.pairs or self.extra_keys)
-        #: Stands for the biases of the bias socket before they are made.
+        #: Stands for the biases of the bias socket before they are made, and which modules need q for theirs.
         self.unmade = (None,) * len(self.bias)
+        self.needs_queries = tuple(getattr(module, 'needs_queries', False) for module in self.bias)
         #: Position and module of biases that blocks on one grid get at once.
         self.made_together = [(i, m) for i, m in enumerate(self.bias) if isinstance(m, MadeTogether)]
         #: The module that says how maps multiply the values; None for the plain product.

@@ -260,6 +260,8 @@ def _read_base(base: str, task: str) -> Config:
     check_scope(cfg)
     if cfg.default_scope != LIBRARIES[task]:
         raise ValueError(f'--base {base}: is a config of {cfg.default_scope}; the task needs one of {LIBRARIES[task]}')
+    if missing := [key for key in ('train_dataloader', 'val_dataloader', 'val_evaluator') if not cfg.get(key)]:
+        raise ValueError(f'--base {base}: has no {", ".join(missing)}: name a whole config (docs/models.md)')
     return cfg
 
 

@@ -21,7 +21,6 @@ from vitplug.checkpoints.safe_loading import load_from_file
 from vitplug.checkpoints.shards import REST, SHARD, read_shards, with_leaves
 from vitplug.files.named import is_sharded
 
-from .hooks.checkpoint import remove_shards
 from .hooks.non_finite import optimizers
 from .sharding import FSDP2Strategy, first_values, in_shards_of, reshard
 
@@ -143,7 +142,10 @@ def _write_shards(checkpoint: Mapping[str, Any], folder: Path) -> None:
     dcp.save(tensors, storage_writer=dcp.FileSystemWriter(part))
     dist.barrier()
     if dist.is_main_process():
+        old = folder.with_name(f'{folder.name}.old')
+        shutil.rmtree(old, ignore_errors=True)
         if folder.is_dir():  # such as that of an earlier interruption
-            remove_shards(folder.rename(folder.with_name(f'{folder.name}.old')))
+            folder.rename(old)
         part.rename(folder)
+        shutil.rmtree(old, ignore_errors=True)
     dist.barrier()

@@ -199,6 +199,8 @@ def test_right_classes_are_those_of_the_condition():
 
 def test_foreign_folders_and_unknown_names_are_refused(names, tmp_path, capsys):
     (tmp_path / 'mine.csv').write_text('mine')
+    (tmp_path / 'images' / '.copies' / 'deep').mkdir(parents=True)
+    (tmp_path / 'images' / '.copies' / 'deep' / 'a.png').touch()
     for out, arguments, message in (
         (tmp_path, (), 'holds other files'),
         (tmp_path / 'o', ('--measures', 'entropi'), 'did you mean entropy'),
@@ -206,6 +208,7 @@ def test_foreign_folders_and_unknown_names_are_refused(names, tmp_path, capsys):
         (tmp_path / 'o', ('--conditions', 'nois:3'), 'did you mean noise'),
         (tmp_path / 'o', ('--measures', 'miou'), 'nothing can be measured'),
         (tmp_path / 'o', ('--images', 'nowhere'), 'no such folder; or name a split'),
+        (tmp_path / 'o', ('--images', str(tmp_path / 'images')), '.copies/deep/a.png is in a hidden folder'),
     ):
         with pytest.raises(SystemExit) as ended:
             main([names[0], *arguments, '--out', str(out), '--device', 'cpu'])
@@ -356,9 +359,12 @@ def test_an_image_without_a_gradient_is_left_out_and_counted(names, runs, tmp_pa
         return sign(run, images, labels) * (images != dead).flatten(1).any(1).reshape(-1, 1, 1, 1)
 
     monkeypatch.setattr(conditions, 'gradient_sign', signs)
-    chosen = ('--measures', 'accuracy', 'token_norms', '--conditions', 'fgsm:8/255', 'fgsm:calibrate:50')
+    chosen = ('--measures', 'accuracy', 'token_norms', 'cka', '--conditions', 'fgsm:8/255', 'fgsm:calibrate:50')
     found = study(tmp_path / 'o', *names, *chosen, status=1)
     assert {row['n'] for row in found if row['quantity'] == 'value'} == {str(IMAGES - 1)}
+    # Groups of clean images, which ran before it was left out, are without it, too.
+    of_cka = {(row['model'], row['condition']) for row in found if row['measure'] == 'cka'}
+    assert of_cka == {(row['model'], row['condition']) for row in found if row['measure'] == 'token_norms'}
     assert 'gradient is zero everywhere' in capsys.readouterr().err
 
 

@@ -353,9 +353,9 @@ def source_of(cfg: Config, images: str) -> Mapping:
     if images not in SPLITS:
         if not Path(images).is_dir():
             raise FileNotFoundError(f'--images {images}: no such folder; or name a split, {", ".join(SPLITS)}')
-        hidden = [path for path in Path(images).rglob('.*/*') if path.suffix.lower() in IMAGE_SUFFIXES]
-        if hidden:
-            raise ValueError(f'--images {images}: {hidden[0].parent} is hidden and has images: remove it')
+        found = [path.relative_to(images) for path in Path(images).rglob('*') if path.suffix.lower() in IMAGE_SUFFIXES]
+        if hidden := [path for path in found if any(part.startswith('.') for part in path.parts[:-1])]:
+            raise ValueError(f'--images {images}: {hidden[0]} is in a hidden folder: remove it')
         metainfo = dict(cfg.test_dataloader.dataset.get('metainfo') or {})
         folder = dict(type='mmpretrain.CustomDataset', data_root=images, with_label=False, metainfo=metainfo)
         return folder | dict(extensions=tuple(IMAGE_SUFFIXES))

@@ -130,12 +130,13 @@ def _read_categories(source: Source) -> None:
 def _read_list(source: Source) -> None:
     """Lines with an image, and perhaps a label; other annotations are left to the data set."""
     dataset = source.dataset
-    if str(dataset.ann_file).endswith('.txt'):
+    has_labels = hasattr(dataset, 'with_label')  # mmpretrain's lists may end in anything
+    if str(dataset.ann_file).endswith('.txt') or has_labels:
         try:
             dataset.full_init()
         except Exception as error:  # data sets of any kind
             raise ValueError(f'{source.path}: {type(dataset).__name__} cannot read its files: {error}') from error
-        if getattr(dataset, 'with_label', False) and source.classes:
+        if has_labels and dataset.with_label and source.classes:
             _check_labels(Path(dataset.ann_file), len(source.classes))
         source.samples = [dataset.get_data_info(index) for index in sampled(range(len(dataset)))]
 
