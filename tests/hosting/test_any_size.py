@@ -13,19 +13,19 @@ if not hasattr(torch.compiler, 'is_exporting'):
 
 # Each takes about ten seconds; --quick takes the first.
 TOGETHER = ['swin', *sorted(HOSTS.keys() - {'swin', 'swin-pad-small', 'pit-distilled', 'mvit-cls'})]
-OTHERS = ((2, 96, 64), (1, 128, 224))
+OTHERS = ((2, 96, 64), (1, 128, 224), (3, 64, 200))
 
 
-def check(host: str, plugs) -> None:
+def check(host: str, plugs, traced=(3, 64, 96), **settings) -> None:
     """Outputs at other sizes and batches are those of the model itself.
 
     Raises:
         AssertionError: If they are others, or the exported model refuses a size.
     """
-    model = randomize(HOSTS[host](plugs=plugs)).double().eval()
+    model, (batch, *size) = randomize(HOSTS[host](plugs=plugs, **settings)).double().eval(), traced
     any_size = {0: Dim.DYNAMIC, 2: Dim.DYNAMIC, 3: Dim.DYNAMIC}
     with torch.no_grad():
-        exported = export(model, (images(64, 96, 3),), dynamic_shapes=({**any_size},), strict=False)
+        exported = export(model, (images(*size, batch),), dynamic_shapes=({**any_size},), strict=False)
         exported = exported.module()
         for batch, height, width in OTHERS:
             x = images(height, width, batch)
@@ -44,3 +44,11 @@ def test_plugs_together(host):
 @pytest.mark.parametrize('plugs', ['broad', 'refiner', 'talking-heads'])
 def test_maps_and_values_of_all_blocks(host, plugs):
     check(host, PLUGS[plugs])
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize('plugs', ['cb', 'refiner', 'residual', 'broad'])
+def test_patches_of_whole_strides(plugs):
+    """Of their sides torch knows no bounds, and some maps have whole multiples of the rows of others."""
+    arch = dict(embed_dims=[12, 24], depths=[2, 1], num_heads=[2, 4], patch_size=16, stride=8)
+    check('pit', plugs, (2, 96, 128), arch=arch, img_size=(96, 128), out_indices=-1)

@@ -23,6 +23,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitplug.compat import is_exporting
+
 from ..attention.carry import Carry, carrying
 from ..attention.core import attend_bare
 from ..attention.intermediates import LayerRecord
@@ -155,7 +157,7 @@ class Tap(nn.Module):
         for name in self.names:
             layout, valid_BWN = self._place(name, site)
             valid = None if valid_BWN is None else self._unwindow(valid_BWN.unsqueeze(-1), layout)
-            merged = self._unwindow(tensors[name].transpose(2, 3).flatten(3), layout)
+            merged = self._unwindow(_join_heads(tensors[name]), layout)
             kept[name] = (*kept.get(name, ()), (merged, valid, layout.hw))
         return carrying(carry, self.key, kept)
 
@@ -166,6 +168,11 @@ class Tap(nn.Module):
         t_BNC = layout.from_windows(t_BWNC)
         as_map = layout.is_windowed or self.as_map
         return t_BNC[:, layout.num_prefix :].unflatten(1, layout.hw) if as_map else t_BNC
+
+
+def _join_heads(t_BWHNd: Tensor) -> Tensor:
+    """``(B, W, N, C)``; a graph of any batch has no view of them, for whether there is one depends on the batch."""
+    return torch.cat(t_BWHNd.unbind(2), dim=-1) if is_exporting() else t_BWHNd.transpose(2, 3).flatten(3)
 
 
 class BroadFeature(nn.Module):

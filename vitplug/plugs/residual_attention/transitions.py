@@ -53,11 +53,12 @@ def _resize_side(scores: Tensor, dim: int, size: int) -> Tensor:
     before = scores.shape[dim]
     if before == size:
         return scores
-    # Whole factors need no product with a matrix.
-    if size % before == 0:
-        return scores.repeat_interleave(size // before, dim)
-    if before % size == 0:
-        return scores.unflatten(dim, (size, -1)).mean(dim)
+    # Whole factors need no product with a matrix. Sizes that a graph leaves open are not compared: it would fix them.
+    if type(before) is type(size) is int:
+        if size % before == 0:
+            return scores.repeat_interleave(size // before, dim)
+        if before % size == 0:
+            return scores.unflatten(dim, (size, -1)).mean(dim)
     return F.linear(scores.movedim(dim, -1), _shares(before, size, scores)).movedim(-1, dim)
 
 
