@@ -13,7 +13,7 @@ TOGETHER = [
     dict(type='ContextBroadcast', scaled=True),
     dict(type='RelPosMlp', hidden_dims=8),
     dict(type='GaussianAttentionBias', coord='relative'),
-    dict(type='ResidualAttention', window_align='token', low_memory=False),
+    dict(type='ResidualAttention', window_align='parity', low_memory=False),
     dict(type='BroadAttention'),
     dict(type='Refiner'),
 ]

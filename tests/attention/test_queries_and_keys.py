@@ -276,10 +276,9 @@ REFINERS = {
     'dla along lines': dict(expansion=0, constraint='rowcol'),
     'dla on the image': dict(expansion=0, constraint='spatial'),
     'full': dict(expansion=2),
-    'lines in turn': dict(expansion=2, constraint='rowcol', rowcol_mode='sequential', kernel_size=5),
+    'lines': dict(expansion=2, constraint='rowcol', kernel_size=5),
     'on the image': dict(expansion=2, constraint='spatial'),
     'more heads': dict(expansion=2, reduction=False),
-    'slices of values': dict(expansion=2, reduction=False, value_split=True),
 }
 
 
@@ -310,9 +309,8 @@ def test_refiner_is_its_equation(case, problem, seed):
     _, (plugs,) = build(Refiner(**settings), problem)
     (module,) = plugs.at('map')
     noisy(module, seed)
-    variant = {name: settings[name] for name in ('constraint', 'rowcol_mode') if name in settings}
-    maps = refined(maps_of(problem), module, problem.site.pairs.keys, **variant) * problem.seen
-    expected = weighed(maps, layer.v, settings.get('value_split', False))
+    constraint = settings.get('constraint', 'none')
+    expected = weighed(refined(maps_of(problem), module, problem.site.pairs.keys, constraint) * problem.seen, layer.v)
     assert_same(problem.attend([plugs]), [expected], [*problem.leaves, *module.parameters()])
 
 

@@ -22,13 +22,10 @@ from vitplug.runs.sharding import FSDP2Strategy, first_values
 from vitplug.runs.training_commands import runner_class
 
 BATCH = 4
-SHARED_BIAS = dict(type='GaussianAttentionBias', share_layers=True)
-# Both share modules among blocks; MViT's blocks differ in their grids.
-PLUGS = [SHARED_BIAS if plug['type'] == SHARED_BIAS['type'] else plug for plug in TOGETHER]
 PLUGS_OF_MVIT = [dict(type='GaussianAttentionBias'), dict(type='ContextBroadcast', scaled=True), dict(type='Refiner')]
 # These keep what they learn in a range; it starts outside.
 PROJECTED = [dict(type='ResidualAttention'), dict(type='EntmaxAttention', learnable=True)]
-HOSTS = {'vit': (vit, PLUGS), 'swin': (swin, PLUGS), 'mvit': (mvit, PLUGS_OF_MVIT), 'projected': (vit, PROJECTED)}
+HOSTS = {'vit': (vit, TOGETHER), 'swin': (swin, TOGETHER), 'mvit': (mvit, PLUGS_OF_MVIT), 'projected': (vit, PROJECTED)}
 
 
 def join(rank, processes, port):
@@ -101,8 +98,8 @@ class Normed(nn.Module):
 
 
 MIXED = {
-    'vit': (vit, PLUGS),
-    'swin': (swin, PLUGS),
+    'vit': (vit, TOGETHER),
+    'swin': (swin, TOGETHER),
     'lvt': (cases.lvt, [dict(type='ContextBroadcast')]),
     't2t': (cases.t2t, [dict(type='ContextBroadcast')]),
 }
@@ -214,7 +211,7 @@ def config(work_dir, processes, strategy=None, resume=None, options=None) -> Con
         default_scope='mmengine',
         work_dir=str(work_dir),
         launcher='pytorch' if processes else 'none',
-        model=dict(type='ShardedToy', backbone=dict(backbone, plugs=[dict(plug) for plug in PLUGS])),
+        model=dict(type='ShardedToy', backbone=dict(backbone, plugs=[dict(plug) for plug in TOGETHER])),
         train_dataloader=dict(
             batch_size=TOGETHER_AT_ONCE // (processes or 1),
             num_workers=0,

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 
-def refined(maps: Tensor, module: nn.Module, keys, constraint: str = 'none', rowcol_mode: str = 'sum') -> Tensor:
+def refined(maps: Tensor, module: nn.Module, keys, constraint: str = 'none') -> Tensor:
     """Expansion, distributed local attention and reduction; ``keys`` is the grid of the keys."""
     if module.expand is not None:
         maps = oracles.mixed(maps, module.expand[:, :, 0, 0])
@@ -14,22 +14,15 @@ def refined(maps: Tensor, module: nn.Module, keys, constraint: str = 'none', row
         image = oracles.convolved(image.movedim(2, 3), module.local).movedim(3, 2)
         maps = torch.cat((prefix, image.flatten(-2)), dim=-1)
     elif constraint == 'rowcol':
-        along_keys = oracles.convolved(maps, module.along_keys)
-        of_queries = along_keys if rowcol_mode == 'sequential' else maps
-        along_queries = oracles.convolved(of_queries, module.along_queries)
-        maps = along_queries if rowcol_mode == 'sequential' else along_keys + along_queries
+        maps = oracles.convolved(maps, module.along_keys) + oracles.convolved(maps, module.along_queries)
     else:
         maps = oracles.convolved(maps, module.local)
     return maps if module.reduce is None else oracles.mixed(maps, module.reduce[:, :, 0, 0])
 
 
-def weighed(maps: Tensor, v: Tensor, split: bool = False) -> Tensor:
-    """Each head's values by the maps that are its own, or a slice of them by each."""
-    copies = maps.shape[2] // v.shape[2]
-    if not split:
-        return maps @ v.repeat_interleave(copies, dim=2)
-    slices = v.unflatten(-1, (copies, -1)).movedim(-2, 3).flatten(2, 3)
-    return (maps @ slices).unflatten(2, (-1, copies)).movedim(3, -2).flatten(-2)
+def weighed(maps: Tensor, v: Tensor) -> Tensor:
+    """Each head's values by the maps that are its own."""
+    return maps @ v.repeat_interleave(maps.shape[2] // v.shape[2], dim=2)
 
 
 def normalized(norm: nn.BatchNorm2d, maps: Tensor, training: bool) -> Tensor:

@@ -90,17 +90,8 @@ def test_position_network_of_the_configs_has_the_spread_of_fresh_layers(transfer
         assert_close(model.backbone.layers[3].attn.qkv.weight, source.backbone.layers[3].attn.qkv.weight)
 
 
-class Common(Plug):
-    """Owns a layer that belongs to the network."""
-
-    name = 'common'
-
-    def build_network(self, plans):
-        return {'shared': nn.Linear(2, 2)}
-
-
 def test_loaded_plugs_are_not_drawn_again(tmp_path):
-    plugs = [dict(type='RelPosMlp', hidden_dims=8), dict(type='SqueezeExcite', reduction=4), dict(type=Common)]
+    plugs = [dict(type='RelPosMlp', hidden_dims=8), dict(type='SqueezeExcite', reduction=4)]
     source = randomize(vit(plugs=plugs))
     torch.save(source.state_dict(), tmp_path / 'source.pth')
     for kind in ('Pretrained', 'vitplug.Pretrained'):

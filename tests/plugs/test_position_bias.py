@@ -1,13 +1,12 @@
 """Position biases against their equations, pair by pair."""
 
-import copy
 import itertools
 import math
 
 import pytest
 import torch
-from attention_oracle import assert_same, gradients
-from cases import HOSTS, images, mvit, randomize, swin, vit
+from attention_oracle import assert_same
+from cases import images, mvit, randomize, swin, vit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
@@ -164,42 +163,3 @@ def test_biases_reach_the_scores(host):
     own = stock['bias'][0] if 'bias' in stock else 0
     assert_close(found['bias'][0], own + extra)
     assert_close(found['logits'][0], stock['scores'][0] + own + extra)
-
-
-@pytest.mark.parametrize(
-    ('host', 'settings'),
-    [
-        ('vit', dict(per_head=True, layers=[0, 2, 3])),
-        ('vit-windows', dict()),
-        ('swin', dict(per_head=True, coord='relative', layers=[2, 3])),
-    ],
-    ids=str,
-)
-def test_shared_gaussian_is_one_for_all_blocks(host, settings):
-    """The same values as equal ones in all blocks, and the sum of their gradients."""
-    plugs = [dict(type='GaussianAttentionBias', **settings)]
-    shared = randomize(HOSTS[host](plugs=[dict(plugs[0], share_layers=True)])).double().eval()
-    separate = HOSTS[host](plugs=plugs).double().eval()
-    own = shared.plugs['gab']['shared'].state_dict()
-    state = {key: value for key, value in shared.state_dict().items() if 'gab' not in key}
-    state |= {key: own[key.split('.')[-1]] for key in separate.state_dict() if 'gab' in key}
-    separate.load_state_dict(state)
-    x, found = images(37, 51), []
-    for model in (shared, separate):
-        outs, named = model(x), [(name, p) for name, p in model.named_parameters() if 'gab' in name]
-        grads = gradients(outs, [p for _, p in named])
-        sums = {key: sum(g for (name, _), g in zip(named, grads, strict=True) if key in name) for key in own}
-        found.append((outs, sums, len(named)))
-    assert_close(found[0][:2], found[1][:2], rtol=1e-8, atol=1e-10)
-    assert [number for *_, number in found] == [2, 2 * len(settings.get('layers', range(4)))]
-
-
-def test_shared_gaussian_is_owned_by_the_network():
-    """Frozen blocks leave it alone, and a copy has its own."""
-    model = vit(plugs=[dict(type='GaussianAttentionBias', share_layers=True)], frozen_stages=1)
-    names = [name for name in model.state_dict() if 'gab' in name]
-    assert names == ['plugs.gab.shared.gab_amplitude', 'plugs.gab.shared.gab_sigma']
-    assert all(p.requires_grad for p in model.plugs.parameters())
-    twin = copy.deepcopy(model)
-    for one in (model, twin):
-        assert all(block.plugs['gab']['bias'].owned[0] is one.plugs['gab']['shared'] for block in one.layers)

@@ -107,9 +107,7 @@ def test_default_start_is_that_of_convolutions():
 
 SHARINGS = {
     'refiner-share-3': [dict(type='Refiner', share=3, constraint='spatial')],
-    'refiner-share-split': [
-        dict(type='Refiner', share=2, layers=[1, 2, 3], reduction=False, value_split=True, expansion=4)
-    ],
+    'refiner-share-heads': [dict(type='Refiner', share=2, layers=[1, 2, 3], reduction=False, expansion=2)],
     'unrefined-share': [dict(type='Refiner', mode='none', share=2, layers=[1, 2, 3])],
     'refiner-official': [OFFICIAL],
     'refiner-share-uniform': [dict(type='UniformHead'), dict(type='Refiner', share=1), dict(type='ContextBroadcast')],
@@ -140,14 +138,14 @@ def mlp_of(block, x):
     return fc2(act(fc1(x)))
 
 
-def block_by_hand(block, x, grid, maps, split, is_refined):
+def block_by_hand(block, x, grid, maps, is_refined):
     """A pre-norm ViT block that computes a map, refined if ``is_refined``, or takes the given one."""
     *qk, v = map(heads_of, block.attn.qkv(block.ln1(x)).split(x.shape[-1], dim=-1))
     if maps is None:
         q, k = qk
         maps = ((q @ k.mT) * q.shape[-1] ** -0.5).softmax(-1)
         maps = refined(maps, block.plugs['refiner']['map'], grid) if is_refined else maps
-    out = weighed(maps, v, split)[:, 0].transpose(1, 2).flatten(2)
+    out = weighed(maps, v)[:, 0].transpose(1, 2).flatten(2)
     x = x + block.attn.proj(out)
     return x + mlp_of(block, block.ln2(x)), maps
 
@@ -155,7 +153,6 @@ def block_by_hand(block, x, grid, maps, split, is_refined):
 SHARED = {
     'refined': dict(expansion=2, kernel_size=5),
     'further heads': dict(expansion=2, reduction=False),
-    'slices': dict(expansion=2, reduction=False, value_split=True),
     'plain': dict(mode='none'),
 }
 
@@ -172,7 +169,7 @@ def test_blocks_share_a_map(share, owners, case):
     for i, block in enumerate(model.layers):
         got, carry = block(got, site, carry)
         own = None if i in owners else maps
-        expected, maps = block_by_hand(block, expected, site.layout.grid, own, case == 'slices', case != 'plain')
+        expected, maps = block_by_hand(block, expected, site.layout.grid, own, case != 'plain')
     assert_same([got], [expected], [x, *model.layers.parameters()])
 
 

@@ -7,7 +7,7 @@ That any wrong value is named with its argument is drawn in `test_fuzz.py`; plug
 from dataclasses import replace
 
 import pytest
-from cases import LVT_ARCH, CarryProbe, mvit, swin, vit, vit_with_windows
+from cases import LVT_ARCH, CarryProbe, mvit, swin, vit
 from probe_plug import Probe
 
 from vitplug.backbones import LVT
@@ -38,15 +38,12 @@ SETTINGS = {
     'gab(amplitude=0)': 'amplitude=0: its gradient',
     "residual(constraint='sigmoid', alpha=1.0)": "constraint='sigmoid' never reaches 0 or 1",
     'residual(layers=[2])': r'layers=\[2\] changes nothing: no block of \[2\]',
-    "refiner(rowcol_mode='sequential')": "rowcol_mode='sequential' goes with constraint='rowcol'",
-    'refiner(value_split=True)': 'value_split=True goes with reduction=False only',
     'refiner(expansion=0, reduction=False)': 'reduction=False: expansion=0',
     'refiner(rescale_by_tokens=False)': "mode='linear' needs rescale_by_tokens=None",
     "refiner(mode='mbconv')": "mode='mbconv' needs init='default'$",
     "refiner(mode='none')": "mode='none' changes nothing with share=0: .* at least 1$",
     "refiner(mode='none', share=1, expansion=2)": "mode='none' needs expansion=3$",
     "refiner(scheme='official', share=1)": "scheme='official' goes with mode='mbconv' and share=1",
-    'refiner(reduction=False, value_split=True)': '8 wide, into expansion=3 slices',
     'value-residual(start="identity")': "start='identity' changes nothing without learnable=True",
     'entmax(alpha=3)': 'alpha=3: expected a number at least 1.0 and at most 2.0',
     'diff': 'DifferentialAttention: block 0 has 3 heads with maps',
@@ -113,13 +110,6 @@ BLOCKS = {
         r"head_transition='repeat' cannot make 3 heads \(block 2\) of 2 \(block 1\)",
     ),
     'a sum over other windows': (swin, 'residual(low_memory=True)', {}, 'low_memory=True cannot hand the scores of'),
-    'a table of other heads': (swin, 'gab(share_layers=True, per_head=True)', {}, r'per_head=True .* \[2, 4\] heads'),
-    'a width of other grids': (
-        vit_with_windows,
-        'gab(share_layers=True, coord="relative")',
-        {},
-        r"share_layers=True with coord='relative' .* \[\(3, 3\), \(4, 5\)\]; set coord='token', or layers",
-    ),
     'tokens in windows': (swin, 'registers', {}, "registers takes the socket 'prefix', which the network does not"),
     'a map of other keys': (mvit, 'refiner(share=1)', {}, 'block 1 cannot reuse the map of block 0: its tokens'),
     'the blocks that do': (LVT, 'gab', dict(arch=LVT_ARCH), r'block 0 .*; layers=\[1, 2, 3\] are the blocks that do$'),

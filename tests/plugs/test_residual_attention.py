@@ -5,12 +5,9 @@ import itertools
 import pytest
 import torch
 from cases import HOSTS, VIT_ARCH, images, randomize, swin, vit
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from vitplug.attention import GlobalLayout, Site, WindowLayout
-from vitplug.plugs.residual_attention import transitions
+from vitplug.attention import GlobalLayout, Site
 
 SIZE = (40, 56)
 
@@ -105,31 +102,6 @@ def test_swin_parity_blends_blocks_of_the_same_shift():
             before[shifted] = pool_oracle(before[shifted], (3, 4), (2, 2), 4)
         expected, before[shifted] = blend_oracle(alpha, own, before[shifted], bias, 'after')
         assert_close(logits, expected + mask)
-
-
-def tokens_of(layout):
-    """Window -> place -> the token there, as its position on the padded map."""
-    height, width = layout.padded
-    for r, c in itertools.product(range(layout.windows[0]), range(layout.windows[1])):
-        ys = [(r * layout.window + i + layout.shift) % height for i in range(layout.window)]
-        xs = [(c * layout.window + i + layout.shift) % width for i in range(layout.window)]
-        yield [y * width + x for y in ys for x in xs]
-
-
-@given(height=st.integers(1, 9), width=st.integers(1, 9), shifts=st.permutations([0, 1, 2]), seed=st.integers(0, 9))
-@settings(max_examples=30, deadline=None)
-def test_token_alignment_finds_every_pair(height, width, shifts, seed):
-    old, new = WindowLayout(height, width, 3, shifts[0]), WindowLayout(height, width, 3, shifts[1])
-    windows = old.windows[0] * old.windows[1]
-    scores = torch.randn(2, windows, 2, 9, 9, generator=torch.Generator().manual_seed(seed))
-    got, known = transitions.align_tokens(scores, Site(old), Site(new), 2)
-    slot = {token: (w, p) for w, tokens in enumerate(tokens_of(old)) for p, token in enumerate(tokens)}
-    for w, tokens in enumerate(tokens_of(new)):
-        for (p, a), (q, b) in itertools.product(enumerate(tokens), enumerate(tokens)):
-            shared = slot[a][0] == slot[b][0]
-            assert known[w, 0, p, q] == shared
-            if shared:
-                assert torch.equal(got[:, w, :, p, q], scores[:, slot[a][0], :, slot[a][1], slot[b][1]])
 
 
 @pytest.mark.parametrize(

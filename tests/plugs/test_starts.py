@@ -16,10 +16,6 @@ EXACT = [
 TO_ROUNDING = [
     *('refiner', 'refiner(expansion=1)', 'refiner(expansion=4, kernel_size=5)', 'refiner(expansion=0)'),
     *("refiner(constraint='spatial')", "refiner(constraint='rowcol')", 'refiner(reduction=False)'),
-    *(
-        "refiner(constraint='rowcol', rowcol_mode='sequential')",
-        'refiner(reduction=False, value_split=True, expansion=1)',
-    ),
 ]
 
 

@@ -38,18 +38,6 @@ def test_rates_fall_with_depth(host, blocks):
     assert all(group['weight_decay'] == 0 for group in groups if group['params'][0].ndim == 1)
 
 
-@pytest.mark.parametrize('host', [vit, swin])
-def test_what_blocks_share_has_the_full_rate_once(host):
-    model = Detector(host(plugs=[dict(type='GaussianAttentionBias', share_layers=True)]))
-    for constructor in (OPTIM['constructor'], 'DefaultOptimWrapperConstructor'):
-        paramwise = dict(OPTIM['paramwise_cfg']) if constructor == OPTIM['constructor'] else dict(flat_decay_mult=0.0)
-        settings = dict(OPTIM, constructor=constructor, paramwise_cfg=paramwise)
-        groups = build_optim_wrapper(model, settings).optimizer.param_groups
-        shared = {id(p) for name, p in model.named_parameters() if 'gab' in name}
-        rates = [group['lr'] for group in groups if id(group['params'][0]) in shared]
-        assert rates == [1.0, 1.0]
-
-
 def test_backbone_without_depths():
     with pytest.raises(ValueError, match='layer_decay_rate: the backbone Identity has no get_layer_depth'):
         build_optim_wrapper(Detector(nn.Identity()), OPTIM)

@@ -135,7 +135,7 @@ class AdaptedModel(PluggedModel):
         Raises:
             ValueError: If it is asked for something that plugs do not do, or the grid of the tokens is unknown.
         """
-        asked = find(self.model, 'config.output_attentions')
+        asked = find(self.model, 'config.output_attentions?')
         check_asked(type(block).__name__, {'output_attentions': asked, **extras})
         walk, index, own = step.walk, step.index, self.num_extra_tokens
         hw = self._grid(x, walk) if hw is None else hw

@@ -51,7 +51,7 @@ def _beit_bias(block: nn.Module, q: Tensor, site: Site, extras: Extras) -> tuple
 
 
 def _is_decoder(module: nn.Module) -> str | None:
-    return 'it is a decoder (config.is_decoder)' if find(module, 'is_decoder') else None
+    return 'it is a decoder (config.is_decoder)' if find(module, 'is_decoder?') else None
 
 
 # --- MLP ---
@@ -146,7 +146,7 @@ def _features(model: nn.Module, images: Tensor) -> Tensor:
 
 def _prefix(names: tuple[str, ...], model: nn.Module) -> tuple[str, ...]:
     """Names of prefix tokens, with as many registers as the config says."""
-    registers = find(model.config, 'num_register_tokens') or 0
+    registers = find(model.config, 'num_register_tokens?') or 0
     return names + tuple(f'register_token_{i}' for i in range(registers))
 
 
@@ -158,7 +158,7 @@ def _shares_bias(model: nn.Module) -> str | None:
 
 def _masks_padding(model: nn.Module) -> str | None:
     return _is_decoder(model.config) or (
-        'it has cross-attention (config.add_cross_attention)' if find(model.config, 'add_cross_attention') else None
+        'it has cross-attention (config.add_cross_attention)' if find(model.config, 'add_cross_attention?') else None
     )
 
 

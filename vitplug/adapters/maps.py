@@ -36,11 +36,11 @@ def _merged(stage: nn.Module, pixels: PixelGrid) -> PixelGrid:
 
 
 def find(module: nn.Module, name: str) -> Any:
-    """The attribute at a dotted name, the module itself for ``''``; None if there is none."""
-    submodule = module
-    for part in name.split('.') if name else ():
-        submodule = getattr(submodule, part, None)
-    return submodule
+    """The attribute at a dotted name, the module itself for ``''``; one that ends with ``?`` may be missing: None."""
+    may_miss, found = name.endswith('?'), module
+    for part in name.removesuffix('?').split('.') if name else ():
+        found = getattr(found, part, None) if may_miss else getattr(found, part)
+    return found
 
 
 def pass_parts(module: nn.Module, parts: str | Callable[[nn.Module, Tensor], Tensor], x: Tensor) -> Tensor:
@@ -48,14 +48,14 @@ def pass_parts(module: nn.Module, parts: str | Callable[[nn.Module, Tensor], Ten
 
     Args:
         module: The module.
-        parts: Dotted names, with spaces between, or a function of the module and the tensor. A name that ends with
-            ``?`` may be missing or None, and then does nothing.
+        parts: Dotted names as in :func:`find`, with spaces between, or a function of the module and the tensor. What
+            is missing or None does nothing.
         x: The tensor.
     """
     if callable(parts):
         return parts(module, x)
     for name in parts.split():
-        part = find(module, name.removesuffix('?'))
+        part = find(module, name)
         if part is not None:
             x = part(x) if callable(part) else part * x
     return x
@@ -109,18 +109,12 @@ class AttentionMap:
     q_norm: str = 'q_norm?'
     k_norm: str = 'k_norm?'
     before_proj: str = ''
-    gate: str = 'gate'
+    gate: str = 'gate?'
     after_proj: str = ''
     biases: Callable[[nn.Module, Tensor, Site, Extras], tuple[PairBias, ...]] | None = None
     change_qkv: Callable[[nn.Module, QKV, Site, Extras], QKV] | None = None
     change_out: Callable[[nn.Module, Tensor, Tensor], Tensor] | None = None
     lacks: Callable[[nn.Module], str | None] = _nothing
-
-    @property
-    def needed(self) -> str:
-        """Names that a module must have."""
-        names = (self.projections, self.heads, self.scale, self.dropout, self.proj)
-        return ' '.join([*(name for name in names if isinstance(name, str)), self.before_proj, self.after_proj])
 
 
 @dataclass(frozen=True)
@@ -136,11 +130,6 @@ class MlpMap:
     hidden: str | Callable[[nn.Module, Tensor], Tensor]
     out: str
     last: str
-
-    @property
-    def needed(self) -> str:
-        """Names that a module must have."""
-        return f'{self.out} {self.last}'
 
 
 @dataclass(frozen=True)
@@ -171,11 +160,6 @@ class BlockMap:
     strides: Callable[[nn.Module], tuple[int, int] | None] = _nothing
     widths: Callable[[nn.Module], Mapping[str, int] | None] = _nothing
     lacks: Callable[[nn.Module], str | None] = _nothing
-
-    @property
-    def needed(self) -> str:
-        """Names that a module must have."""
-        return ' '.join(part for around in (self.msa, self.ffn) for part in (around.before, around.after, around.sum))
 
 
 @dataclass(frozen=True)
@@ -240,15 +224,10 @@ def register(name: str | type, *maps: ModelMap | BlockMap | AttentionMap | MlpMa
         _MAPS[type(entry)][name if isinstance(name, str) else _full_name(name)] = entry
 
 
-def _known(module: nn.Module, kind: type) -> type | None:
-    """The class of a module, or the nearest base, that has a map."""
-    return next((base for base in type(module).__mro__ if _full_name(base) in _MAPS[kind]), None)
-
-
-def map_of(module: nn.Module, kind: type[Map]) -> Map | None:
-    """The map of a module's class, or of the nearest base that has one; None if there is none."""
-    known = _known(module, kind)
-    return None if known is None else _MAPS[kind][_full_name(known)]
+def map_of(module: nn.Module, kind: type[Map]) -> tuple[type, Map] | None:
+    """The class of a module, or the nearest base, that has a map, and the map; None if there is none."""
+    maps = _MAPS[kind]
+    return next(((base, maps[name]) for base in type(module).__mro__ if (name := _full_name(base)) in maps), None)
 
 
 def map_of_part(block: nn.Module, name: str, kind: type[Map]) -> Map:
@@ -258,13 +237,14 @@ def map_of_part(block: nn.Module, name: str, kind: type[Map]) -> Map:
         ValueError: If there is none, or the part computes something else than its map says.
     """
     part = find(block, name)
-    known, found = _known(part, kind), map_of(part, kind)
-    if known is None or found is None:
+    found = map_of(part, kind)
+    if found is None:
         what = f'{name} of {type(block).__name__}, a' if name else 'a block,'
         raise ValueError(
             f'plug_in: no map of names for {what} {type(part).__name__}; vitplug.adapters.register takes one'
         )
-    changed = getattr(found, 'lacks', _nothing)(part)
+    known, names = found
+    changed = getattr(names, 'lacks', _nothing)(part)
     if 'forward' in part.__dict__:
         changed = 'its forward was replaced'
     elif type(part).forward is not known.forward:
@@ -273,10 +253,7 @@ def map_of_part(block: nn.Module, name: str, kind: type[Map]) -> Map:
         changed = 'it has hooks, which would not run'
     if changed:
         raise ValueError(f'plug_in: {type(part).__name__} takes no plugs: {changed}')
-    lacking = [name for name in found.needed.split() if not name.endswith('?') and find(part, name) is None]
-    if lacking:
-        raise ValueError(f'plug_in: {type(part).__name__} lacks {sorted(set(lacking))}, which its map names')
-    return found
+    return names
 
 
 def _hooks(module: nn.Module) -> Iterator[Callable]:

@@ -14,7 +14,7 @@ from vitplug.attention.intermediates import Reduce
 from vitplug.hosting import plugs_text
 from vitplug.plugs.plug_set import is_plug
 
-from .blocks import PluggedBlock, PluggedStage, describe_block, give_class, take_class
+from .blocks import Plugged, PluggedBlock, PluggedStage, describe_block, give_class, take_class
 from .host import AdaptedModel
 from .maps import ModelMap, find, known_models, map_of
 from .walk import PluggedBlocks, note_grid
@@ -45,13 +45,11 @@ def plug_in(model: nn.Module, plugs: str | Sequence) -> nn.Module:
     inner, names = _inner(model)
     if isinstance(find(inner, names.blocks), PluggedBlocks):
         raise ValueError(f'plug_in: the model has plugs ({inner.plug_summary}); call vitplug.unplug(model) first')
-    changed: list[nn.Module] = []
+    _give_classes(inner, names)
     try:
-        _give_classes(inner, names, changed)
         host = AdaptedModel(inner, names, plugs)
     except Exception:
-        for module in changed:
-            take_class(module)
+        _take_classes(inner)
         raise
     stock = find(inner, names.blocks)
     listed = PluggedBlocks(stock.children(), host)
@@ -92,15 +90,13 @@ def unplug(model: nn.Module) -> nn.Module:
 
 
 def _unplug(host: AdaptedModel) -> None:
-    inner, names, blocks = host.model, host.names, host.plugged_blocks()
+    inner, names = host.model, host.names
+    for block in host.plugged_blocks():
+        del block.plugs
     stock, present = inner.__dict__.pop('stock_blocks'), find(inner, names.blocks)
-    stages = [] if names.stage is None else list(present._modules.values())
     stock._modules, stock.training = present._modules, present.training
     _set(inner, names.blocks, stock)
-    for block in blocks:
-        del block.plugs
-    for module in (*blocks, *stages):
-        take_class(module)
+    _take_classes(inner)
     del inner.plugs, inner.__dict__['plug_host']
     if names.patch is not None:
         hooks = find(inner, names.patch)._forward_hooks
@@ -232,8 +228,7 @@ def _inner(model: nn.Module) -> tuple[nn.Module, ModelMap]:
     Raises:
         ValueError: If there is none, or there are several, or it takes no plugs.
     """
-    mapped = [(name, part) for name, part in model.named_modules() if map_of(part, ModelMap) is not None]
-    names = [name for name, _ in mapped]
+    mapped = {name: (part, found[1]) for name, part in model.named_modules() if (found := map_of(part, ModelMap))}
     if not mapped:
         raise ValueError(
             f'plug_in: {type(model).__name__} has no map of names. Known are {known_models()}; for a class of your '
@@ -241,25 +236,30 @@ def _inner(model: nn.Module) -> tuple[nn.Module, ModelMap]:
         )
     if len(mapped) > 1:
         raise ValueError(
-            f'plug_in: {type(model).__name__} has several parts that take plugs, {names}; give one of them, such as '
-            f'plug_in(model.{names[-1]}, plugs)'
+            f'plug_in: {type(model).__name__} has several parts that take plugs, {list(mapped)}; give one of them, '
+            f'such as plug_in(model.{list(mapped)[-1]}, plugs)'
         )
-    inner = mapped[0][1]
-    named = map_of(inner, ModelMap)
-    if lacks := named.lacks(inner):
+    [(inner, names)] = mapped.values()
+    if lacks := names.lacks(inner):
         raise ValueError(f'plug_in: {type(inner).__name__} takes no plugs: {lacks}')
-    return inner, named
+    return inner, names
 
 
-def _give_classes(inner: nn.Module, names: ModelMap, changed: list[nn.Module]) -> None:
-    """Gives blocks and stages their classes, and notes them as soon as they have them."""
+def _give_classes(inner: nn.Module, names: ModelMap) -> None:
+    """Gives blocks and stages their classes, if all have maps."""
     parts = list(find(inner, names.blocks))
     blocks = parts if names.stage is None else [block for part in parts for block in find(part, names.stage.blocks)]
     described = [(block, PluggedBlock, describe_block(block)) for block in blocks]
     described += [(part, PluggedStage, (names.stage,)) for part in parts if names.stage is not None]
     for module, kind, maps in described:
         give_class(module, kind, *maps)
-        changed.append(module)
+
+
+def _take_classes(inner: nn.Module) -> None:
+    """Undoes :func:`_give_classes`."""
+    for module in inner.modules():
+        if isinstance(module, Plugged):
+            take_class(module)
 
 
 def _set(module: nn.Module, name: str, value: nn.Module) -> None:

@@ -239,8 +239,8 @@ register(f'{_MODELS}.mlp_mixer.MixerBlock', _MIXED)
 
 def _prefix(model: nn.Module) -> tuple[str, ...]:
     """Class token, distillation token, registers."""
-    names = tuple(name for name in ('cls_token', 'dist_token') if find(model, name) is not None)
-    registers = find(model, 'reg_token')
+    names = tuple(name for name in ('cls_token', 'dist_token') if find(model, f'{name}?') is not None)
+    registers = find(model, 'reg_token?')
     return names + tuple(f'reg_token_{i}' for i in range(0 if registers is None else registers.shape[1]))
 
 
@@ -257,7 +257,7 @@ def _features(model: nn.Module, images: Tensor) -> Tensor:
 
 
 def _drops_patches(model: nn.Module) -> str | None:
-    drop = find(model, 'patch_drop')
+    drop = find(model, 'patch_drop?')
     if drop is not None and not isinstance(drop, nn.Identity):
         return 'it drops patches, so its tokens have no grid; build it with patch_drop_rate=0'
     return None

@@ -29,7 +29,6 @@ class AttentionScale(Plug):
     Args:
         counts_masked: Whether J counts the keys that a query may not see, too: 1/N for all N keys of a window, as in
             the authors' Swin.
-        layers: Blocks that get it, see :class:`Plug`.
 
     Raises:
         ValueError: If ``counts_masked`` is neither True nor False.
@@ -84,9 +83,6 @@ class FeatureScale(Plug):
 
     Both start with 0, which changes nothing. Context Broadcasting at ``msa`` is l1 = 0 and l2 = -1/2. The mean is over
     the tokens of the whole image, without padding where image sizes are known.
-
-    Args:
-        layers: Blocks that get it, see :class:`Plug`.
     """
 
     name = 'feature_scale'

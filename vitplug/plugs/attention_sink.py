@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-import torch
 from torch import Tensor, nn
 
 from ..attention.site import Site
 from .checks import check_flag, check_number
+from .learned import LearnedVectors
 from .plug import LayerPlan, Plug
 
 
@@ -21,7 +21,6 @@ class AttentionSink(Plug):
     Args:
         learnable: Whether ``s_h`` is learned; otherwise it is ``start`` for all heads.
         start: Start of ``s_h``. 0 that is not learned is the softmax off by one.
-        layers: Blocks that get it, see :class:`Plug`.
 
     Raises:
         ValueError: If an argument is none of these.
@@ -41,22 +40,17 @@ class AttentionSink(Plug):
         return {'extra_keys': NullKey(plan.num_heads, self.start, self.learnable)}
 
 
-class NullKey(nn.Module):
+class NullKey(LearnedVectors):
     """``sink_logit`` of shape ``(H, 1)`` where it is learned."""
 
-    def __init__(self, heads: int, start: float, learnable: bool):
-        super().__init__()
-        self.start, self.sink_logit = start, nn.Parameter(torch.empty(heads, 1)) if learnable else None
-        self.reset_parameters()
+    sink_logit: nn.Parameter
 
-    def reset_parameters(self) -> None:
-        """Gives a learned logit its start."""
-        if self.sink_logit is not None:
-            nn.init.constant_(self.sink_logit, self.start)
+    def __init__(self, heads: int, start: float, learnable: bool):
+        super().__init__((heads, 1), **(dict(sink_logit=start) if learnable else {}))
+        self.start, self.learnable = start, learnable
 
     def forward(self, q_BWHNd: Tensor, site: Site) -> tuple[Tensor, Tensor, Tensor | None]:
         zeros = q_BWHNd.new_zeros(1, 1, q_BWHNd.shape[2], 1, q_BWHNd.shape[4])
-        logit: Tensor | None = self.sink_logit
-        if logit is None and self.start:
-            logit = q_BWHNd.new_full((1, 1), self.start)
-        return zeros, zeros, logit
+        if self.learnable:
+            return zeros, zeros, self.sink_logit
+        return zeros, zeros, q_BWHNd.new_full((1, 1), self.start) if self.start else None

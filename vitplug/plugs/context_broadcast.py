@@ -177,7 +177,6 @@ class SqueezeExcite(Plug):
     Args:
         reduction: Width divided by the hidden width.
         position: As in :class:`ContextBroadcast`.
-        layers: Blocks that get it, see :class:`Plug`.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -232,7 +231,6 @@ class UniformHead(Plug):
         mode: One of the three.
         extra_head_dim: Width of the appended head, a multiple of the others' width; theirs by default.
             The embedding width makes it a full uniform branch.
-        layers: Blocks that get it, see :class:`Plug`.
 
     Raises:
         ValueError: If an argument is out of range.

@@ -23,9 +23,6 @@ class DifferentialAttention(Plug):
     a and b are learned for each block. It has no start that leaves the host as it is. Attention is fused, once for the
     first and once for the second heads.
 
-    Args:
-        layers: Blocks that get it, see :class:`Plug`.
-
     Raises:
         ValueError: If a block has an odd number of heads, or other outputs than values.
     """

@@ -11,6 +11,7 @@ from ..attention.carry import Carry
 from ..attention.precision import at_least_float32
 from ..attention.site import Site
 from .checks import check_flag, check_number
+from .learned import LearnedVectors
 from .plug import LayerPlan, Plug
 
 # Newton's steps to the threshold: 6 were enough for 4096 keys of nearly equal logits, 8 left no error.
@@ -29,7 +30,6 @@ class EntmaxAttention(Plug):
     Args:
         alpha: From 1 to 2 (its start, if learned).
         learnable: Whether each head learns its alpha, between 1 and 2.
-        layers: Blocks that get it, see :class:`Plug`.
 
     Raises:
         ValueError: If an argument is none of these.
@@ -52,7 +52,7 @@ class EntmaxAttention(Plug):
         return {'normalise': Entmax(plan.num_heads if self.learnable else 0, self.alpha)}
 
 
-class Entmax(nn.Module):
+class Entmax(LearnedVectors):
     """``entmax_alpha`` of shape ``(H,)`` where it is learned.
 
     Args:
@@ -60,24 +60,20 @@ class Entmax(nn.Module):
         alpha: Its start, or the constant.
     """
 
-    def __init__(self, heads: int, alpha: float):
-        super().__init__()
-        self.alpha, self.entmax_alpha = alpha, nn.Parameter(torch.empty(heads)) if heads else None
-        self.reset_parameters()
+    entmax_alpha: nn.Parameter
 
-    def reset_parameters(self) -> None:
-        """Gives a learned alpha its start."""
-        if self.entmax_alpha is not None:
-            nn.init.constant_(self.entmax_alpha, self.alpha)
+    def __init__(self, heads: int, alpha: float):
+        super().__init__(heads, **(dict(entmax_alpha=alpha) if heads else {}))
+        self.alpha, self.is_learned = alpha, heads > 0
 
     def project_parameters(self) -> None:
         """Brings a learned alpha back that the last step left outside; sharded trainings call it on the shards."""
-        if self.entmax_alpha is not None:
+        if self.is_learned:
             self.entmax_alpha.data.clamp_(1, 2)
 
     def forward(self, logits: Tensor, site: Site, carry: Carry) -> Tensor:
         z = logits.to(at_least_float32(logits.dtype))
-        if self.entmax_alpha is None:
+        if not self.is_learned:
             return _Entmax.apply(z, self.alpha)
         if self.training:
             self.project_parameters()

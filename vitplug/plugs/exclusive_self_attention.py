@@ -23,7 +23,6 @@ class ExclusiveSelfAttention(Plug):
     Args:
         gated: Whether the part is taken times ``tanh(g)``, with a learned scalar g for each block that starts with 0
             and changes nothing then (record 82 of modded-nanogpt). The plain form has no such start.
-        layers: Blocks that get it, see :class:`Plug`.
 
     Raises:
         ValueError: If a block's keys are not its queries, or its heads have other values.

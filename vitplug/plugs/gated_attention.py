@@ -19,7 +19,6 @@ class GatedAttention(Plug):
         granularity: ``'element'`` has a gate for each channel of each head, ``'head'`` one for each head.
         start: ``'paper'`` leaves W_g to torch's linear layer, so that gates start near 0.5; ``'identity'`` starts
             with W_g = b_g = 0 and gates of ``2 sigmoid``, which change nothing.
-        layers: Blocks that get it, see :class:`Plug`.
 
     Raises:
         ValueError: If an argument is none of these.

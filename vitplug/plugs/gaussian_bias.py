@@ -17,9 +17,8 @@ from ..attention.precision import at_least_float32
 from ..attention.site import Site
 from ..attention.tuning import BIAS_STEP
 from .checks import check_choice, check_flag, check_number
-from .learned import FoldsConstants
+from .learned import FoldsConstants, LearnedVectors
 from .plug import LayerPlan, Plug
-from .sockets import SHARED
 
 # Minus the squared distance of pairs without a bias: exp of it is 0, and so is 0 times it.
 FAR = -1e30
@@ -40,16 +39,11 @@ class GaussianAttentionBias(Plug):
         amplitude: Start of A. The paper's supplement gives 2.
         sigma: Start of sigma in tokens. The paper's supplement gives 5.
         per_head: Whether every head has its own A and sigma; one pair serves all by default.
-        share_layers: Whether all blocks have one and the same Gaussian, or one for each head, as one branch of the
-            paper's code has it. It belongs to the network: layer-wise learning rate decay treats it like layers
-            after the blocks, and frozen blocks do not freeze it.
         coord: ``'token'`` keeps sigma in tokens at any image size; ``'relative'`` scales it with the grid,
             for the same picture at a higher resolution.
-        layers: Blocks that get it, see :class:`Plug`.
 
     Raises:
-        ValueError: If an argument is out of range, or blocks that are to share a Gaussian differ in their number of
-            heads (``per_head``) or in their grid (``coord='relative'``).
+        ValueError: If an argument is out of range.
     """
 
     name = 'gab'
@@ -61,7 +55,6 @@ class GaussianAttentionBias(Plug):
         sigma: float = 5.0,
         per_head: bool = False,
         coord: str = 'token',
-        share_layers: bool = False,
         layers: str | Sequence[int] = 'all',
     ):
         super().__init__(layers)
@@ -71,39 +64,14 @@ class GaussianAttentionBias(Plug):
         self.sigma = check_number('sigma', sigma, least=0.01)
         self.per_head = check_flag('per_head', per_head)
         self.coord = check_choice('coord', coord, ('token', 'relative'))
-        self.share_layers = check_flag('share_layers', share_layers)
-
-    def build(self, plans: Sequence[LayerPlan]) -> tuple[Sequence[Mapping[str, nn.Module]], Mapping[str, nn.Module]]:
-        if not self.share_layers or not plans:
-            return super().build(plans)
-        self._check_alike(plans)
-        gaussian = self._build_gaussian(plans[0])
-        return [{'bias': SharedGaussian(gaussian)} for _ in plans], {SHARED: gaussian}
 
     def build_layer(self, plan: LayerPlan) -> Mapping[str, nn.Module]:
-        return {'bias': self._build_gaussian(plan)}
-
-    def _build_gaussian(self, plan: LayerPlan) -> 'Gaussian':
         heads = plan.num_heads if self.per_head else 1
         reference = finer(plan.site.pairs) if self.coord == 'relative' else None
-        return Gaussian(heads, self.amplitude, self.sigma, reference)
-
-    def _check_alike(self, plans: Sequence[LayerPlan]) -> None:
-        heads = sorted({plan.num_heads for plan in plans})
-        if self.per_head and len(heads) > 1:
-            raise ValueError(
-                f'GaussianAttentionBias: share_layers=True with per_head=True is not for blocks of {heads} heads; set '
-                'per_head=False, or layers to blocks with the same number of heads'
-            )
-        sizes = sorted({finer(plan.site.pairs) for plan in plans})
-        if self.coord == 'relative' and len(sizes) > 1:
-            raise ValueError(
-                f"GaussianAttentionBias: share_layers=True with coord='relative' is not for blocks of grids {sizes}; "
-                "set coord='token', or layers to blocks with the same grid"
-            )
+        return {'bias': Gaussian(heads, self.amplitude, self.sigma, reference)}
 
 
-class Gaussian(FoldsConstants):
+class Gaussian(LearnedVectors, FoldsConstants):
     """``gab_amplitude`` and ``gab_sigma``, each of shape ``(H or 1,)``.
 
     Args:
@@ -113,17 +81,12 @@ class Gaussian(FoldsConstants):
         reference: Rows and columns of the grid on which sigma is in tokens; None: on every grid.
     """
 
-    def __init__(self, heads: int, amplitude: float, sigma: float, reference: tuple[int, int] | None):
-        super().__init__()
-        self.heads, self.start = heads, (amplitude, sigma)
-        self.gab_amplitude, self.gab_sigma = (nn.Parameter(torch.empty(heads)) for _ in self.start)
-        self.reference = reference
-        self.reset_parameters()
+    gab_amplitude: nn.Parameter
+    gab_sigma: nn.Parameter
 
-    def reset_parameters(self) -> None:
-        """Gives A and sigma their start."""
-        for parameter, value in zip((self.gab_amplitude, self.gab_sigma), self.start, strict=True):
-            nn.init.constant_(parameter, value)
+    def __init__(self, heads: int, amplitude: float, sigma: float, reference: tuple[int, int] | None):
+        super().__init__(heads, gab_amplitude=amplitude, gab_sigma=sigma)
+        self.heads, self.reference = heads, reference
 
     def forward(self, site: Site) -> DenseBias:
         """The bias of all pairs."""
@@ -218,27 +181,3 @@ def _minus_squares(
     squares = -(dy.square()[:, None, :, None] + dx.square()[None, :, None, :]).flatten(2).flatten(0, 1)
     sides = (pairs.keys.num_prefix, -pairs.keys.num_tokens % BIAS_STEP, pairs.queries.num_prefix, 0)
     return F.pad(squares, sides, value=FAR)
-
-
-class SharedGaussian(nn.Module):
-    """The network's Gaussian in a block.
-
-    It is no sub-module: optimizers, checkpoints and wrappers of single blocks (FSDP) must find its parameters once.
-    """
-
-    def __init__(self, gaussian: Gaussian):
-        super().__init__()
-        self.owned = (gaussian,)
-
-    def forward(self, site: Site) -> DenseBias:
-        return self.owned[0](site)
-
-    @property
-    def together_key(self) -> tuple:
-        """See :class:`~vitplug.plugs.sockets.MadeTogether`."""
-        return type(self), self.owned[0]
-
-    @staticmethod
-    def together(modules: Sequence['SharedGaussian'], site: Site) -> list[DenseBias]:
-        """One bias for all blocks."""
-        return [modules[0](site)] * len(modules)

@@ -13,10 +13,7 @@ from .plug import LayerPlan, Plug
 class HeadScale(Plug):
     """Scales the output of each head by a learned factor, as *NormFormer* (Shleifer et al., 2021) does::
 
-        Y_h <- g_h Y_h          g starts with 1, which changes nothing
-
-    Args:
-        layers: Blocks that get it, see :class:`Plug`.
+    Y_h <- g_h Y_h          g starts with 1, which changes nothing
     """
 
     name = 'head_scale'

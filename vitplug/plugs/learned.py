@@ -10,11 +10,11 @@ class LearnedVectors(nn.Module):
     """Learned vectors of one size.
 
     Args:
-        size: Their size.
+        size: Their size, or shape.
         starts: The start of each, by its name, which is that of the parameter.
     """
 
-    def __init__(self, size: int, **starts: float):
+    def __init__(self, size: int | tuple[int, ...], **starts: float):
         super().__init__()
         self.starts = starts
         for name in starts:

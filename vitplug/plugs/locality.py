@@ -24,7 +24,6 @@ class LocalitySelfAttention(Plug):
 
     Args:
         diagonal: Whether a token still sees itself; then only the temperatures are new.
-        layers: Blocks that get it, see :class:`Plug`.
 
     Raises:
         ValueError: If ``diagonal`` is neither True nor False, or the keys of a block are not its queries.

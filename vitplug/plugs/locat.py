@@ -35,7 +35,6 @@ class GaussianAugment(Plug):
         scheme: ``'paper'``, or ``'official'`` for the authors' code, which adds 0.1 (more on grids of over 26 rows) to
             the variances, for half precision, and cuts squared distances at those of the configured grid. Not taken
             over: for grids of 32 rows and more, it trains on means of 2 x 2 queries.
-        layers: Blocks that get it, see :class:`Plug`.
 
     Raises:
         ValueError: If ``scheme`` is something else.

@@ -2,7 +2,7 @@
 
 A backbone describes its blocks (:class:`BlockShape` before they are built, :class:`LayerPlan` after) and declares the
 sockets of each; a plug names the sockets it takes (:mod:`~vitplug.plugs.sockets`) and builds the modules for them.
-Neither knows the other. Modules that several blocks use belong to the network, under ``shared``, which is never called.
+Neither knows the other.
 
 Its modules start as their constructors leave them: a model's ``init_cfg``, which reaches layers by class name, does not
 change them.
@@ -147,10 +147,6 @@ class Plug:
     def shape_block(self, shape: BlockShape, index: int, num_layers: int) -> BlockShape:
         """The shape block ``index`` is to be built with; asked for every block."""
         return shape
-
-    def build(self, plans: Sequence[LayerPlan]) -> tuple[Sequence[Mapping[str, nn.Module]], Mapping[str, nn.Module]]:
-        """The modules for the plug's blocks and those for the network, for plugs in which the two belong together."""
-        return self.build_layers(plans), self.build_network(plans)
 
     def build_layers(self, plans: Sequence[LayerPlan]) -> Sequence[Mapping[str, nn.Module]]:
         """The modules for the plug's blocks, for plugs whose blocks depend on each other."""

@@ -19,7 +19,6 @@ from .sockets import (
     NOTHING,
     PAIR_SOCKETS,
     QK_SOCKETS,
-    SHARED,
     HasFastForm,
     Sockets,
     WeighsValues,
@@ -218,9 +217,10 @@ class PlugSet:
         self.plans = plans
         network, layers = NetworkPlugs(), [LayerPlugs() for _ in plans]
         for plug, indices in self.indices.items():
-            by_layer, of_network = plug.build([plans[index] for index in indices])
-            for index, built in zip(indices, by_layer, strict=True):
+            own = [plans[index] for index in indices]
+            for index, built in zip(indices, plug.build_layers(own), strict=True):
                 _insert(layers[index], plug, built)
+            of_network = plug.build_network(own)
             _insert(network, plug, of_network)
             _check_prefix(plug, of_network)
         _check_offered(network, network_sockets, 'the network')
@@ -324,7 +324,7 @@ def _takers(modules: PlugModules, sockets: Collection[str]) -> list[str]:
 def _check_offered(modules: PlugModules, offered: Collection[str], where: str, plans: Sequence[LayerPlan] = ()) -> None:
     """Checks that plugs take sockets that the host offers; ``plans`` are the blocks to take instead."""
     for name, part in modules.items():
-        for socket in part.keys() - {SHARED} - set(offered):
+        for socket in part.keys() - set(offered):
             others = [plan.index for plan in plans if part.keys() <= set(plan.sockets)]
             raise ValueError(
                 f'plugs: {name} takes the socket {socket!r}, which {where} does not offer; it offers {list(offered)}'

@@ -27,9 +27,6 @@ class RelPosBias(Plug):
 
     On another grid than the one it was made for, the table is resized (bicubic). Prefix tokens have no bias.
 
-    Args:
-        layers: Blocks that get it, see :class:`Plug`.
-
     Raises:
         ValueError: If queries and keys of a block lie on different grids.
     """
@@ -83,7 +80,6 @@ class RelPosMlp(Plug):
     Args:
         hidden_dims: Width of the hidden layer.
         drop_rate: Drop rate of the hidden layer; it makes the bias random during training.
-        layers: Blocks that get it, see :class:`Plug`.
 
     Raises:
         ValueError: If an argument is out of range, or queries and keys of a block lie on different grids.

@@ -14,9 +14,6 @@ class QKNorm(Plug):
     (Dehghani et al., ICML 2023) does against logits that grow without bound.
 
     It acts before other plugs of q, k and v. It has no start that leaves the host as it is.
-
-    Args:
-        layers: Blocks that get it, see :class:`Plug`.
     """
 
     name = 'qk_norm'

@@ -16,9 +16,6 @@ class ReAttention(Plug):
 
     The statistics of a batch cover all images, windows and pairs; pairs that must not see each other are 0 again
     afterwards. All maps are formed: it is no fused form.
-
-    Args:
-        layers: Blocks that get it, see :class:`Plug`.
     """
 
     name = 're_attention'

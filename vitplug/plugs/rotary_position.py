@@ -34,7 +34,6 @@ class RotaryPosition(Plug):
         rescale: In training, both sides of the map are scaled by up to this factor, or its inverse; 1 for none.
         jitter: The same of each side by itself.
         shift: In training, each side is moved by up to this much, in units of its coordinates.
-        layers: Blocks that get it, see :class:`Plug`.
 
     Raises:
         ValueError: If an argument is none of these, the width of a head is no multiple of 4, or a block's keys are not

@@ -21,7 +21,6 @@ class SigmoidAttention(Plug):
 
     Args:
         bias: ``b``; None for ``-ln N``.
-        layers: Blocks that get it, see :class:`Plug`.
 
     Raises:
         ValueError: If ``bias`` is no number.

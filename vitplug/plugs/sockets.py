@@ -73,8 +73,6 @@ BRANCHES = {
 }
 BLOCK_SOCKETS = ('block_in', *(socket for sockets in BRANCHES.values() for socket in sockets), 'block_out')
 NETWORK_SOCKETS = ('start', 'prefix', 'finish', 'normed')
-#: Not a socket: modules of the network that blocks use and nobody calls.
-SHARED = 'shared'
 #: Sockets for one plug only: it defines the logits, or the probabilities.
 EXCLUSIVE_SOCKETS = ('scores', 'normalise')
 #: Sockets whose modules see every pair of a query and a key, so that all maps are formed but for fast forms.

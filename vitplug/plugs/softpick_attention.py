@@ -19,9 +19,6 @@ class SoftpickAttention(Plug):
         A_ij = relu(exp(z_ij) - 1) / (sum_k |exp(z_ik) - 1| + eps)
 
     A query may take less than 1 in all, or nothing; so it needs no sink. All maps are formed: it is no fused form.
-
-    Args:
-        layers: Blocks that get it, see :class:`Plug`.
     """
 
     name = 'softpick_attention'

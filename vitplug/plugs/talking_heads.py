@@ -16,9 +16,6 @@ class TalkingHeads(Plug):
         maps = W softmax(L logits)         W and L: H x H, each with a bias of its own
 
     The logits are the scores with position biases, and with what another plug has made of them.
-
-    Args:
-        layers: Blocks that get it, see :class:`Plug`.
     """
 
     name = 'talking_heads'

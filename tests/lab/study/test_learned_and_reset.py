@@ -55,13 +55,6 @@ def test_sigma_in_pixels(build, pixels):
     assert found['gab.sigma, pixels'] == pixels
 
 
-def test_sigma_that_blocks_share():
-    shared = [dict(type='GaussianAttentionBias', share_layers=True)]
-    assert learned_statistics(vit(plugs=shared))['gab.sigma, pixels'] == dict.fromkeys(range(4), 40)
-    assert 'gab.sigma, pixels' not in learned_statistics(swin(plugs=shared))  # two strides
-    assert learned_statistics(vit()) == {}
-
-
 MLP, TABLE = dict(type='RelPosMlp', layers=[0, 2]), dict(type='RelPosBias', layers=[1])
 
 

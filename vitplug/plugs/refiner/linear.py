@@ -37,7 +37,6 @@ class LinearRefine(Refine, FoldsConstants):
     def __init__(self, heads: int, settings: Refiner):
         super().__init__(settings)
         self.constraint = settings.constraint
-        self.sequential = settings.rowcol_mode == 'sequential'
         expansion, side = settings.expansion, settings.kernel_size
         maps = heads * max(expansion, 1)
         self.expand = new_kernel(maps, heads, 1, 1) if expansion else None
@@ -60,9 +59,8 @@ class LinearRefine(Refine, FoldsConstants):
     def _start_as_identity(self) -> None:
         heads, expansion = self.heads, self.expansion
         if self.constraint == 'rowcol':
-            share = 1.0 if self.sequential else 0.5
             for kernel in (self.along_keys, self.along_queries):
-                kernel.copy_(share * delta(kernel))
+                kernel.copy_(delta(kernel) / 2)
         else:
             self.local.copy_(delta(self.local))
         if self.expand is None:
@@ -70,18 +68,15 @@ class LinearRefine(Refine, FoldsConstants):
         copied = torch.eye(heads).repeat_interleave(expansion, dim=0)
         if self.reduce is not None:
             self.reduce.copy_(copied.T[:, :, None, None] / expansion)
-        if not self.split:
-            # Equal copies would get equal gradients for ever. Slices of a head differ in their gradients anyway.
-            noise = NOISE_STD * torch.randn(heads, expansion, heads)
-            copied = copied + (noise - noise.mean(dim=1, keepdim=True)).flatten(0, 1)
+        # Equal copies would get equal gradients for ever.
+        noise = NOISE_STD * torch.randn(heads, expansion, heads)
+        copied = copied + (noise - noise.mean(dim=1, keepdim=True)).flatten(0, 1)
         self.expand.copy_(copied[:, :, None, None])
 
     def dla(self) -> Tensor:
         """The depthwise kernel ``(H', 1, k, k)``."""
         if self.constraint != 'rowcol':
             return self.local
-        if self.sequential:
-            return self.along_queries * self.along_keys
         half = self.along_keys.shape[-1] // 2
         return F.pad(self.along_keys, (0, 0, half, half)) + F.pad(self.along_queries, (half, half, 0, 0))
 

@@ -24,22 +24,17 @@ class Matched(nn.Module):
         super().__init__()
         self.key = settings.name
         self.copies = settings.copies
-        self.split = settings.value_split
 
     def weigh(self, maps: Tensor, v_BWHNd: Tensor) -> tuple[Tensor, Tensor]:
         """Maps ``(B, W, r H, Nq, Nk)`` times the values, map ``h'`` with the values of head ``h' // r``.
 
         Returns:
-            ``(B, W, r H, Nq, d)``, or ``(B, W, H, Nq, d)`` where heads are split; and the further value heads.
+            ``(B, W, r H, Nq, d)``, and the further value heads.
         """
         heads = maps.shape[2] // self.copies
         own, rest = v_BWHNd[:, :, :heads], v_BWHNd[:, :, heads:]
-        maps = maps.unflatten(2, (heads, self.copies))
-        if self.split:
-            slices = own.unflatten(-1, (self.copies, -1)).transpose(-2, -3)
-            return (maps @ slices).transpose(-2, -3).flatten(-2), rest
         # All copies of a head in one product, so that its values need no repetition.
-        out = maps.flatten(3, 4) @ own
+        out = maps.unflatten(2, (heads, self.copies)).flatten(3, 4) @ own
         return out.unflatten(3, (self.copies, -1)).flatten(2, 3), rest
 
 

@@ -25,8 +25,8 @@ class Refiner(Plug):
             ``h' // r``, and the r H outputs enter a projection r times as wide.
         constraint: The plane of the convolution. ``'none'``: the N x N plane of flattened tokens, class token
             included (the paper's best); ``'spatial'``: each query's row as an image on the key grid, the
-            columns of prefix keys being mixed but not convolved; ``'rowcol'``: a line of k keys and a line
-            of k queries.
+            columns of prefix keys being mixed but not convolved; ``'rowcol'``: the sum of a line of k keys and
+            one of k queries.
         mode: ``'linear'`` (paper) or ``'mbconv'``, the inverted bottleneck of the official code: a batch norm
             after each convolution, ReLU6 after the first two, a shortcut and one more batch norm. ``'none'``:
             maps are not refined and have no parameters; only ``share`` acts (plain attention in Table 13).
@@ -34,13 +34,9 @@ class Refiner(Plug):
             The plug's blocks form groups of ``1 + share``. Not for windowed hosts.
         init: ``'identity'`` starts as the plain host, with noise that cancels out but sets the r copies of a
             head apart; ``'default'`` is PyTorch's for convolutions. Without reduction ``'identity'``
-            repeats each map r times: the host itself with ``value_split``, or with a stock checkpoint's
-            projection, which is spread over the copies on loading; otherwise, the projection being new,
-            r copies of the host's attention. ``'mbconv'`` has ``'default'`` only.
-        rowcol_mode: Whether the two lines of ``'rowcol'`` are summed (``'sum'``) or one convolves the
-            result of the other (``'sequential'``).
-        value_split: Without reduction: map ``h'`` serves a slice of width d / r of value head ``h' // r``
-            instead, and the projection stays as it is.
+            repeats each map r times: the host itself with a stock checkpoint's projection, which is spread over
+            the copies on loading; otherwise, the projection being new, r copies of the host's attention.
+            ``'mbconv'`` has ``'default'`` only.
         rescale_by_tokens: For ``'mbconv'``, whose batch norms depend on the size 1 / N of the probabilities:
             whether they are multiplied by N over a reference. None: in evaluation only, the reference being
             the N of the last training forward (before any, that of the configured image size), so that
@@ -51,7 +47,6 @@ class Refiner(Plug):
             ``layer_cfgs=dict(norm_cfg=dict(type='LN', eps=4e-6))``. Of the drop rates, ``attn_drop_rate`` alone
             differs: here the softmax is dropped, there the sum with the map handed on. The code's losses
             and dense head are not the plug's.
-        layers: Blocks that get it, see :class:`Plug`.
 
     Raises:
         ValueError: If an argument is none of these, arguments exclude each other, or blocks cannot use each
@@ -72,8 +67,6 @@ class Refiner(Plug):
         mode: str = 'linear',
         share: int = 0,
         init: str = 'identity',
-        rowcol_mode: str = 'sum',
-        value_split: bool = False,
         rescale_by_tokens: bool | None = None,
         scheme: str = 'paper',
         layers: str | Sequence[int] = 'all',
@@ -87,18 +80,12 @@ class Refiner(Plug):
         self.share = check_integer('share', share, least=0)
         self.init = check_choice('init', init, ('identity', 'default'))
         self.identity_start = init == 'identity'
-        self.rowcol_mode = check_choice('rowcol_mode', rowcol_mode, ('sum', 'sequential'))
-        self.value_split = check_flag('value_split', value_split)
         self.rescale_by_tokens = check_choice('rescale_by_tokens', rescale_by_tokens, (None, True, False))
         self.scheme = check_choice('scheme', scheme, ('paper', 'official'))
         if kernel_size % 2 == 0:
             raise ValueError(f'kernel_size={kernel_size}: expected an odd integer')
         if not reduction and expansion == 0:
             raise ValueError('reduction=False: expansion=0 has nothing to reduce; expected expansion of at least 1')
-        if value_split and reduction:
-            raise ValueError('value_split=True goes with reduction=False only')
-        if rowcol_mode != 'sum' and constraint != 'rowcol':
-            raise ValueError(f"rowcol_mode={rowcol_mode!r} goes with constraint='rowcol' only, not {constraint!r}")
         self._check_mode()
         if scheme == 'official' and (mode, share) != ('mbconv', 1):
             raise ValueError(f"scheme='official' goes with mode='mbconv' and share=1 only, not {mode!r} and {share}")
@@ -126,9 +113,8 @@ class Refiner(Plug):
         indices = self.layer_indices(num_layers)
         if index not in indices:
             return shape
-        if not self.value_split:
-            out_heads = shape.out_heads + (self.copies - 1) * shape.map_heads
-            shape = replace(shape, out_heads=out_heads, repeats=self.copies)
+        out_heads = shape.out_heads + (self.copies - 1) * shape.map_heads
+        shape = replace(shape, out_heads=out_heads, repeats=self.copies)
         reuses = indices.index(index) % (1 + self.share) > 0
         return replace(shape, map_heads=0) if reuses else shape
 
@@ -176,11 +162,6 @@ class Refiner(Plug):
             )
         if plan.num_heads == 0:
             raise ValueError(f'Refiner: block {plan.index} has no attention map to refine; leave it out of layers')
-        if self.value_split and plan.shape.head_dims % self.expansion:
-            raise ValueError(
-                f'Refiner: value_split=True cannot cut the heads of block {plan.index}, {plan.shape.head_dims} wide, '
-                f'into expansion={self.expansion} slices; choose an expansion that divides the width'
-            )
 
     def _check_addable(self, plan: LayerPlan, source: LayerPlan) -> None:
         if (plan.num_heads, plan.site.pairs) != (source.num_heads, source.site.pairs):

@@ -137,15 +137,14 @@ class Blend(nn.Module):
 
     def _blend(self, align: Align, now: Tensor, site: Site, carry: Carry) -> Tensor:
         handed, source = carry[self.stream]
-        before, known = align(handed, source, site, now.shape[2])
+        before = align(handed, source, site, now.shape[2])
         if before.shape != now.shape:
             raise ValueError(
                 f'ResidualAttention: handed-over scores of shape {tuple(before.shape)} do not fit a block with '
                 f"{tuple(now.shape)} (B, W, H, Nq, Nk); give the plug fewer layers, or stage_transition='reset'"
             )
         alpha = self._share(carry)
-        blended = torch.lerp(before.to(now.dtype), now, alpha.to(now.dtype) if isinstance(alpha, Tensor) else alpha)
-        return blended if known is None else torch.where(known, blended, now)
+        return torch.lerp(before.to(now.dtype), now, alpha.to(now.dtype) if isinstance(alpha, Tensor) else alpha)
 
     def _share(self, carry: Carry) -> Tensor | float:
         return carry[self.alpha] if isinstance(self.alpha, str) else self.alpha()

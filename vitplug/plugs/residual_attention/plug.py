@@ -10,7 +10,7 @@ from ...attention.site import Site
 from ..checks import check_choice, check_flag, check_number
 from ..plug import LayerPlan, Plug
 from .blend import CONSTRAINTS, Alpha, Blend, SharedAlpha
-from .transitions import HEAD_TRANSITIONS, STAGE_ALIGNS, WINDOW_ALIGNS, Align, keep, resize, resize_flat, with_heads
+from .transitions import HEAD_TRANSITIONS, STAGE_ALIGNS, Align, keep, resize, resize_flat, with_heads
 
 # Tokens from which on the scores are written out as a sum, by ``low_memory``; 'auto': so that memory grows with N.
 SUM_FROM = {'auto': 2048, True: 0, False: inf}
@@ -38,8 +38,7 @@ class ResidualAttention(Plug):
             into it (official ReSwin); ``'after_carried'`` after it and handed on (official ReMViTv2).
         window_align: Which scores a block with windows blends with: ``'index'`` the block before's,
             window by window and place by place (official ReSwin); ``'parity'`` the scores of the last block of
-            the same shift (or, beside windows, of global attention), which has the same tokens; ``'token'``
-            the block before's, for the token pairs that shared a window there, the others being left alone.
+            the same shift (or, beside windows, of global attention), which has the same tokens.
         stage_transition: How scores pass from one stage to the next: ``'pool'`` averages the windows that a new
             one covers, or resizes the scores of global attention as above (official ReMViTv2),
             ``'flat_nearest'`` resizes the flattened windows and heads (official ReSwin; windows only),
@@ -49,7 +48,6 @@ class ResidualAttention(Plug):
         low_memory: Whether the scores are written out as a sum instead of being handed on, so that memory grows
             with N and not with N^2. ``'auto'`` does so from 2048 tokens on, where every block of the plug
             blends scores of the same windows, grids and heads; True does so always and refuses other blocks.
-        layers: Blocks that get it, see :class:`Plug`.
 
     Raises:
         ValueError: If an argument is none of these, no block would blend, or scores cannot be brought to a block.
@@ -79,7 +77,7 @@ class ResidualAttention(Plug):
         self.per_layer = check_flag('per_layer', per_layer)
         self.constraint = check_choice('constraint', constraint, tuple(CONSTRAINTS))
         self.bias_mode = check_choice('bias_mode', bias_mode, ('after', 'blend', 'after_carried'))
-        self.window_align = check_choice('window_align', window_align, tuple(WINDOW_ALIGNS))
+        self.window_align = check_choice('window_align', window_align, ('index', 'parity'))
         self.stage_transition = check_choice('stage_transition', stage_transition, (*STAGE_ALIGNS, 'reset'))
         self.head_transition = check_choice('head_transition', head_transition, tuple(HEAD_TRANSITIONS))
         self.low_memory = check_choice('low_memory', low_memory, ('auto', True, False))
@@ -148,8 +146,8 @@ class ResidualAttention(Plug):
             plan, source = moved[0]
             raise ValueError(
                 f'ResidualAttention: low_memory=True cannot hand the scores of block {source.index} on to block '
-                f"{plan.index}, which has other windows, grids or heads; set stage_transition='reset' (and "
-                "window_align='index' or 'parity'), layers to blocks that have the same, or low_memory='auto'"
+                f'{plan.index}, which has other windows, grids or heads; choose '
+                "stage_transition='reset', layers that have the same, or low_memory='auto'"
             )
         return inf if moved else SUM_FROM[self.low_memory]
 
@@ -183,7 +181,7 @@ class ResidualAttention(Plug):
         same_stage = source.stage == plan.stage
         is_windowed = plan.site.layout.is_windowed
         if is_windowed and not _pools(source.site, plan.site):
-            return WINDOW_ALIGNS[self.window_align] if same_stage else STAGE_ALIGNS[self.stage_transition]
+            return keep if same_stage else STAGE_ALIGNS[self.stage_transition]
         if not same_stage and self.stage_transition == 'flat_nearest':
             attention = 'windows of the same part of the image' if is_windowed else 'global attention'
             raise ValueError(
