@@ -139,7 +139,7 @@ DEPTHS = {
     },
     swin_v2: {'stages.1.downsample.reduction.weight': 2, 'patch_embed.norm.weight': 0, 'norm1.weight': 5},
     partial(vit, plugs='registers'): {'plugs.registers.prefix.register_tokens': 0},
-    partial(vit, num_storage_tokens=2, untied_norms=True): {'storage_tokens': 0, 'prefix_norm.weight': 5},
+    partial(vit, num_storage_tokens=2): {'storage_tokens': 0, 'ln1.weight': 5},
 }
 
 

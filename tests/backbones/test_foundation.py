@@ -1,4 +1,4 @@
-"""Hosts of foundation models: rotary positions, storage tokens, key biases without effect, untied norms, and plugs."""
+"""Hosts of foundation models: rotary positions, storage tokens, key biases without effect, and plugs."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ ALL_PLUGS = {**PLUGS, **PREFIX_PLUGS}
 def dinov3(**settings) -> VisionTransformer:
     """All parts at once, narrow."""
     defaults = dict(arch={**VIT_ARCH, 'embed_dims': 24}, img_size=(32, 40), patch_size=8, out_type='raw')
-    defaults |= dict(rotary=dict(mode='dinov3', rescale=2.0), num_storage_tokens=2, untied_norms=True)
+    defaults |= dict(rotary=dict(mode='dinov3', rescale=2.0), num_storage_tokens=2)
     defaults |= dict(
         use_abs_pos_embed=False, layer_scale_init_value=0.1, layer_cfgs=dict(key_bias=False, ffn_type='swiglu')
     )
@@ -59,7 +59,7 @@ def test_key_bias_has_no_effect_and_no_gradient():
 
 def test_key_bias_of_padded_windows():
     """A zero token projects to the bias, which the padding of windows takes without projecting."""
-    settings = dict(with_cls_token=False, num_storage_tokens=0, window_size=3, global_blocks=[3], untied_norms=False)
+    settings = dict(with_cls_token=False, num_storage_tokens=0, window_size=3, global_blocks=[3])
     host = dinov3(**settings)
     (before,) = host(images(32, 40))
     with torch.no_grad():
@@ -97,7 +97,7 @@ def test_angles_of_windows_differ_from_those_of_the_map_by_a_shift(mode):
 
 
 def test_augmentation_moves_angles_in_training_only():
-    table = build_rotary(dict(mode='dinov3', shift=0.5), head_dims=8)
+    table = build_rotary(dict(mode='dinov3', rescale=2.0), head_dims=8)
     layout = GlobalLayout(3, 3, 1)
     table.eval()
     assert torch.equal(table(layout, torch.float32).sin, table(layout, torch.float32).sin)

@@ -15,18 +15,11 @@ from vitplug.hosting import mark_padding
 from vitplug.models.token_labels import Box
 
 SIZES = [(32, 48), (37, 51), (5, 3)]
-VARIANTS = {
-    'default': {},
-    'plain queries': dict(atrous_rates=[]),
-    'one rate': dict(atrous_rates=[2]),
-    'no recursion': dict(recursions=1),
-}
 
 
-def oracle_of(model, plugs=None, atrous_rates=(1, 3, 5), recursions=2):
-    arch = LVT_ARCH
-    sizes = (arch['depths'], arch['num_heads'], arch['sr_ratios'])
-    return Oracle(dict(model.named_parameters()), *sizes, plugs or Plugs(), atrous_rates, recursions)
+def oracle_of(model, plugs=None):
+    sizes = (LVT_ARCH[key] for key in ('depths', 'num_heads', 'sr_ratios'))
+    return Oracle(dict(model.named_parameters()), *sizes, plugs or Plugs())
 
 
 def build(**settings):
@@ -47,10 +40,9 @@ def normed_maps(oracle, x):
 
 
 @pytest.mark.parametrize('size', SIZES, ids=str)
-@pytest.mark.parametrize('variant', VARIANTS)
-def test_maps(variant, size):
-    model, x = build(**VARIANTS[variant]), images(*size)
-    expected = normed_maps(oracle_of(model, **VARIANTS[variant]), x)
+def test_maps(size):
+    model, x = build(), images(*size)
+    expected = normed_maps(oracle_of(model), x)
     for fused in (True, False):
         with fused_attention(fused):
             assert_same_with_gradients(model(x), expected, model)

@@ -181,9 +181,6 @@ MODELS: dict[str, Model] = {
     'Meta DINOv2-g, in chunks': _meta('DINOv2', 'dinov2-g', gated='w12', chunks=2),
     'Meta DINOv3': _meta('DINOv3', 'dinov3-s', registers=4, version=3),
     'Meta DINOv3-S+': _meta('DINOv3', 'dinov3-s+', registers=4, version=3, gated='w1'),
-    'Meta DINOv3, untied norms': _meta(
-        'DINOv3', 'dinov3-s', dict(untied_norms=True), registers=4, version=3, untied=True
-    ),
     'timm DINOv2': _timm('ViT', 'dinov2-s', 'vit_small_patch14_dinov2', ANTIALIAS),
     'timm DINOv2, registers': _timm('ViT', 'dinov2-s-reg', 'vit_small_patch14_reg4_dinov2'),
     'timm DINOv2-g': _timm('ViT', 'dinov2-g', 'vit_giant_patch14_dinov2', ANTIALIAS, mlp_ratio=WIDE),

@@ -52,8 +52,6 @@ class Oracle:
         heads: Heads of the stages.
         strides: Strides of the stages' keys.
         plugs: The plugs.
-        rates: Rates of the convolution of q.
-        recursions: How often attention is run.
     """
 
     state: Mapping[str, Tensor]
@@ -61,8 +59,6 @@ class Oracle:
     heads: Sequence[int]
     strides: Sequence[int]
     plugs: Plugs
-    rates: Sequence[int] = (1, 3, 5)
-    recursions: int = 2
 
     def stages(self, images: Tensor) -> list[Tensor]:
         """The maps of all stages, without norms, of images ``(B, C, H, W)``."""
@@ -121,19 +117,13 @@ class Oracle:
     # --- recursive atrous self-attention ---
 
     def rasa(self, name: str, x: Tensor, heads: int, stride: int, index: int) -> Tensor:
-        for turn in range(self.recursions):
-            is_last = turn == self.recursions - 1
-            out = self.attention(name, x, heads, stride, index, is_last)
-            if self.recursions > 1:
-                out = F.silu(out)
-            x = x + out
-        return out
+        x = x + F.silu(self.attention(name, x, heads, stride, index, is_last=False))
+        return F.silu(self.attention(name, x, heads, stride, index, is_last=True))
 
     def attention(self, name: str, x: Tensor, heads: int, stride: int, index: int, is_last: bool) -> Tensor:
         dims = x.shape[-1]
         q = self.linear(f'{name}.q', x)
-        if self.rates:
-            q = sum(F.silu(self.depthwise(f'{name}.ds', q, rate)) for rate in self.rates)
+        q = sum(F.silu(self.depthwise(f'{name}.ds', q, rate)) for rate in (1, 3, 5))
         if stride > 1:
             x = self.norm(f'{name}.norm', self.conv(f'{name}.sr', x, stride, stride, 0))
         kv = self.linear(f'{name}.kv', x)

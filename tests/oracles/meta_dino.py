@@ -24,7 +24,6 @@ def random_state(
     registers: int = 0,
     gated: str = '',
     chunks: int = 0,
-    untied: bool = False,
 ) -> State:
     """Random weights as a file has them.
 
@@ -39,7 +38,6 @@ def random_state(
         registers: Register or storage tokens.
         gated: ``'w12'`` for a SwiGLU with both halves in one tensor, ``'w1'`` for two.
         chunks: Chunks that the blocks lie in; 0 for none.
-        untied: Whether prefix tokens have a norm of their own.
     """
     generator = torch.Generator().manual_seed(5)
 
@@ -79,10 +77,7 @@ def random_state(
             parts['attn.qkv.bias_mask'] = mask
             parts['attn.qkv.bias'][width] = 7.0  # what the mask hides counts for nothing
         state |= {block + name: value for name, value in parts.items()}
-    state |= norm('norm')
-    if untied:
-        state |= norm('cls_norm') | norm('local_cls_norm')
-    return state
+    return state | norm('norm')
 
 
 def tokens(state: State, heads: int, images: Tensor) -> tuple[Tensor, list[Tensor]]:

@@ -1,5 +1,6 @@
 """What all hosts share: a model with plugs as mmengine builds, initialises, freezes and decays it."""
 
+import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -16,16 +17,14 @@ from vitplug.checkpoints.position_tables import INTERPOLATE_MODES, fit_stored_po
 from vitplug.checkpoints.pretrained import loads_checkpoint
 from vitplug.checkpoints.through_mmengine import read_files_of_others
 from vitplug.compat import register_load_state_dict_pre_hook
-from vitplug.hosting import PixelGrid, PluggedModel, Section
+from vitplug.hosting import PixelGrid, PluggedModel, Section, build_plugs
 from vitplug.plugs import NETWORK_SOCKETS, PlugSet
 from vitplug.plugs.checks import check_choice
 from vitplug.plugs.plug_set import is_plug
 
 from .ffn import layer_norm
-from .init_log import hide_parameter_lists
 from .optimizers import spare_plugs
 from .patch_embed import Patches, to_map
-from .plug_configs import build_plugs
 from .settings import choose_indices, rising_rates
 
 #: Sockets of a network that has no place for further tokens.
@@ -317,7 +316,7 @@ class PluggedBackbone(PluggedModel, BaseModule):
 
     def init_weights(self) -> None:
         """Initialises the weights. Scripts do not show mmengine's line for each parameter."""
-        hide_parameter_lists(MMLogger.get_current_instance())
+        hide_parameter_lists()
         super().init_weights()
         if loads_checkpoint(self.init_cfg):
             return  # which no random start may overwrite
@@ -339,6 +338,18 @@ class PluggedBackbone(PluggedModel, BaseModule):
         for name, module in self.named_modules():
             if not is_plug(name):
                 module.training = False
+
+
+def hide_parameter_lists() -> None:
+    """Keeps mmengine's list of how each parameter started, hundreds of lines, off a terminal, but not out of a file."""
+    logger = MMLogger.get_current_instance()
+    if _is_no_parameter not in logger.filters:
+        logger.addFilter(_is_no_parameter)
+
+
+def _is_no_parameter(record: logging.LogRecord) -> bool:
+    """Whether it is not mmengine's line of a parameter without a log file: its name, shape and start."""
+    return not re.match(r'\n\S+ - torch\.Size\(\[[\d, ]*\]\): \n', record.getMessage())
 
 
 spare_plugs()

@@ -74,11 +74,7 @@ class ColumnarBackbone(PluggedBackbone):
 
     def normalise(self, section: int, x_BND: Tensor, hw: tuple[int, int]) -> Tensor:
         is_normed = section == self.num_layers - 1 and self.final_norm
-        return self.normalise_last(x_BND, hw) if is_normed else x_BND
-
-    def normalise_last(self, x_BND: Tensor, hw: tuple[int, int]) -> Tensor:
-        """The last block's output after the final norm."""
-        return getattr(self, self.NORMS[0])(x_BND)
+        return getattr(self, self.NORMS[0])(x_BND) if is_normed else x_BND
 
     def featmap(self, patches_BND: Tensor, hw: tuple[int, int]) -> Tensor:
         return to_map(patches_BND, hw)

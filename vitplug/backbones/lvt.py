@@ -15,30 +15,14 @@ from torch import Tensor, nn
 from vitplug.compat import replace
 from vitplug.hosting import Mlp, PixelGrid, Section
 from vitplug.plugs import BlockShape
-from vitplug.plugs.checks import check_integer
 from vitplug.registry import MODELS
 
 from .base import WITHOUT_PREFIX, PluggedBackbone
 from .ffn import layer_norm
-from .lvt_layers import ClassBlock, ConvMlp, ConvolutionalAttention, PatchEmbed, RecursiveAttention
-from .patch_embed import size_of, to_map, to_tokens
+from .lvt_layers import ClassBlock, ConvMlp, ConvolutionalAttention, RecursiveAttention, StartedByOutputs
+from .patch_embed import OverlappingPatches, to_map, to_tokens
 from .settings import choose_arch
-from .vision_layers import Parts, PreNormBlock, Reshape
-
-
-def parts(
-    stage: int, dims: int, num_heads: int, hidden_dims: int, drop: float, attn_drop: float, reshape: Reshape, **settings
-) -> Parts:
-    """Shape, attention and MLP of a block, of further settings of :class:`RecursiveAttention`."""
-    shape = BlockShape.stock(dims, num_heads, hidden_dims)
-    if stage:
-        shape = reshape(shape)
-        attn = RecursiveAttention(dims, shape, attn_drop=attn_drop, proj_drop=drop, **settings)
-        return shape, attn, ConvMlp(dims, shape.hidden_dims, drop)
-    # No q and k, and no head of a width that a plug could add to or take from.
-    shape = reshape(replace(shape, head_dims=0, map_heads=0))
-    attn = ConvolutionalAttention(dims, num_heads, attn_drop, drop)
-    return shape, attn, Mlp(dims, shape.hidden_dims, drop_rate=drop)
+from .vision_layers import PreNormBlock
 
 
 class LVTStage(ModuleList):
@@ -47,7 +31,7 @@ class LVTStage(ModuleList):
     EMBED, BLOCKS = '0', '1'
 
     @property
-    def embed(self) -> PatchEmbed:
+    def embed(self) -> OverlappingPatches:
         return self[int(self.EMBED)]
 
     @property
@@ -55,8 +39,8 @@ class LVTStage(ModuleList):
         return self[int(self.BLOCKS)]
 
 
-# Outputs that come from the class-attention blocks.
-CLASS_OUT_TYPES = ('cls_token', 'raw')
+# Outputs that come from the class-attention blocks, and how many of these there are.
+CLASS_OUT_TYPES, CLASS_DEPTH = ('cls_token', 'raw'), 2
 
 
 @MODELS.register_module()
@@ -72,13 +56,10 @@ class LVT(PluggedBackbone):
         arch: Name in :attr:`arch_zoo`, or a dict with lists of one entry for each stage: ``embed_dims``, ``depths``,
             ``num_heads``, ``mlp_ratios`` and ``sr_ratios``, the strides of the keys. The first stage has no keys; the
             first of ``sr_ratios`` is not used.
-        atrous_rates: Rates of the convolution of q; an empty list leaves it out.
-        recursions: How often a block of recursive attention runs its attention.
         attn_drop_rate: Drop rate of attention probabilities.
         out_type: ``'featmap'`` ``(B, D, h, w)`` for each of ``out_indices``; of the last stage only,
             ``'avg_featmap'`` ``(B, D)``, the mean of the tokens, ``'cls_token'`` ``(B, D)``, the class token of the
-            class-attention blocks, or ``'raw'`` ``(B, 1 + N, D)``, the same with the stage's tokens after it.
-        class_depth: Class-attention blocks, where ``out_type`` is ``'cls_token'`` or ``'raw'``.
+            two class-attention blocks, or ``'raw'`` ``(B, 1 + N, D)``, the same with the stage's tokens after it.
         norm_cfg: The norm of every output; None leaves them out.
     """
 
@@ -102,14 +83,11 @@ class LVT(PluggedBackbone):
         arch: str | Mapping = 'lvt',
         img_size: int | Sequence[int] = 224,
         in_channels: int = 3,
-        atrous_rates: Sequence[int] = (1, 3, 5),
-        recursions: int = 2,
         drop_rate: float = 0.0,
         attn_drop_rate: float = 0.0,
         drop_path_rate: float = 0.0,
         out_type: str = 'featmap',
         out_indices: int | Sequence[int] = -1,
-        class_depth: int = 2,
         with_cp: bool = False,
         frozen_stages: int = -1,
         norm_cfg: dict | None = dict(type='LN'),
@@ -125,32 +103,21 @@ class LVT(PluggedBackbone):
         self.choose_outputs(len(self.depths), out_indices, frozen_stages, out_type)
         if out_type != 'featmap' and self.out_indices != [len(self.depths) - 1]:
             raise ValueError(f'out_indices={out_indices!r}: out_type={out_type!r} is of the last stage alone')
-        recursive = dict(rates=atrous_rates, recursions=check_integer('recursions', recursions, least=1))
         plug_set, planned = self.plan_stages(plugs, self.depths, drop_path_rate)
         entering = [in_channels, *self.embed_dims]
         for stage, of_blocks in enumerate(planned):
-            dims, num_heads, mlp_ratio, sr_ratio = (
-                self.arch_settings[key][stage] for key in ('embed_dims', 'num_heads', 'mlp_ratios', 'sr_ratios')
-            )
-            sizes = (stage, dims, num_heads, mlp_ratio * dims, drop_rate, attn_drop_rate)
             # In the order of the modules, which draws their first values in that of the names.
-            patches = dict(kernel_size=3, stride=2) if stage else dict(kernel_size=7, stride=4)
-            patch_embed = PatchEmbed(entering[stage], dims, **patches)
-            blocks = [
-                PreNormBlock(
-                    dims,
-                    *parts(*sizes, each['reshape'], sr_ratio=sr_ratio, **recursive),
-                    drop_path=each['drop_path'],
-                    with_cp=with_cp,
-                )
-                for each in of_blocks
-            ]
+            kernel, stride = (3, 2) if stage else (7, 4)
+            conv = StartedByOutputs(entering[stage], self.embed_dims[stage], kernel, stride, padding=kernel // 2)
+            patch_embed = OverlappingPatches('proj', conv, nn.LayerNorm(self.embed_dims[stage]))
+            blocks = [self._build_block(stage, drop_rate, attn_drop_rate, with_cp, **each) for each in of_blocks]
             # By its number, so that a classifier's names are the authors'.
             self.add_module(str(stage), LVTStage([patch_embed, ModuleList(blocks)]))
-        self.patch_resolution = self.patch_embed.pixels(size_of(img_size)).hw
+        self.patch_embed.configure(img_size, in_channels)
+        self.patch_resolution = self.patch_embed.init_out_size
         # Of every block; a forward asks for them at each.
         self._key_strides = [getattr(block.attn, 'sr_ratio', 1) for block in self.plugged_blocks()]
-        self._build_outputs(norm_cfg, class_depth, drop_rate)
+        self._build_outputs(norm_cfg, drop_rate)
         self.reset_parameters()
         self.attach(plug_set)
 
@@ -165,7 +132,31 @@ class LVT(PluggedBackbone):
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
 
-    def _build_outputs(self, norm_cfg: dict | None, class_depth: int, drop_rate: float) -> None:
+    def _build_block(
+        self,
+        stage: int,
+        drop_rate: float,
+        attn_drop_rate: float,
+        with_cp: bool,
+        drop_path: float,
+        reshape: Callable[[BlockShape], BlockShape],
+    ) -> PreNormBlock:
+        dims, num_heads, mlp_ratio, sr_ratio = (
+            self.arch_settings[key][stage] for key in ('embed_dims', 'num_heads', 'mlp_ratios', 'sr_ratios')
+        )
+        shape, drops = BlockShape.stock(dims, num_heads, mlp_ratio * dims), (attn_drop_rate, drop_rate)
+        if stage:
+            shape = reshape(shape)
+            attn = RecursiveAttention(dims, shape, sr_ratio, *drops)
+            mlp = ConvMlp(dims, shape.hidden_dims, drop_rate)
+        else:
+            # No q and k, and no head of a width that a plug could add to or take from.
+            shape = reshape(replace(shape, head_dims=0, map_heads=0))
+            attn = ConvolutionalAttention(dims, num_heads, *drops)
+            mlp = Mlp(dims, shape.hidden_dims, drop_rate=drop_rate)
+        return PreNormBlock(dims, shape, attn, mlp, drop_path, with_cp)
+
+    def _build_outputs(self, norm_cfg: dict | None, drop_rate: float) -> None:
         """The norms of the outputs and the class-attention blocks, as far as ``out_type`` needs them."""
         if self.out_type == 'featmap':
             norms = {str(i): layer_norm(norm_cfg, self.embed_dims[i]) for i in self.out_indices}
@@ -175,7 +166,7 @@ class LVT(PluggedBackbone):
         self.norm = layer_norm(norm_cfg, dims)
         if self.out_type in CLASS_OUT_TYPES:
             heads, ratio = (self.arch_settings[key][-1] for key in ('num_heads', 'mlp_ratios'))
-            self.post_network = ModuleList(ClassBlock(dims, heads, ratio * dims, drop_rate) for _ in range(class_depth))
+            self.post_network = ModuleList(ClassBlock(dims, heads, ratio * dims, drop_rate) for _ in range(CLASS_DEPTH))
             self.cls_token = nn.Parameter(torch.empty(1, 1, dims))
 
     @property
@@ -183,7 +174,7 @@ class LVT(PluggedBackbone):
         return [getattr(self, str(stage)) for stage in range(len(self.depths))]
 
     @property
-    def patch_embed(self) -> PatchEmbed:
+    def patch_embed(self) -> OverlappingPatches:
         """The patch embedding of the first stage."""
         return self.stages[0].embed
 
@@ -213,7 +204,7 @@ class LVT(PluggedBackbone):
         Raises:
             ValueError: If tokens are to be mixed, and the grid of the last stage does not divide the first's.
         """
-        x_BND, hw = self.patch_embed(to_tokens(images), tuple(images.shape[2:]))
+        x_BND, hw = self.patch_embed(images)
         return (x_BND if mix is None else self._mix(x_BND, hw, mix)), hw
 
     def _mix(self, x_BND: Tensor, hw: tuple[int, int], mix: Callable[[Tensor], Tensor]) -> Tensor:

@@ -1,10 +1,8 @@
 """The layers of the Lite Vision Transformer, with the parameter names and shapes of the authors' code.
 
 *Lite Vision Transformer with Enhanced Self-Attention*: convolutional self-attention (section 3.1), recursive atrous
-self-attention (3.2), patch embeddings, MLPs with a depthwise convolution, and class attention.
+self-attention (3.2), MLPs with a depthwise convolution, and class attention.
 """
-
-from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -14,11 +12,11 @@ from torch import Tensor, nn
 from vitplug.attention import Attention, Carry, LayerRecord, Site, attend, fused
 from vitplug.attention.grids import ceil_div
 from vitplug.compat import is_exporting, register_load_state_dict_pre_hook
-from vitplug.hosting import Mlp, PixelGrid, fit_heads
+from vitplug.hosting import Mlp, fit_heads
 from vitplug.plugs import BLOCK_SOCKETS, BlockShape, LayerPlugs
 from vitplug.plugs.sockets import STREAM_SOCKETS, TOKEN_SOCKETS
 
-from .patch_embed import Patches, to_map, to_tokens
+from .patch_embed import to_map, to_tokens
 
 
 class StartedByOutputs(nn.Conv2d):
@@ -34,43 +32,6 @@ class StartedByOutputs(nn.Conv2d):
         nn.init.normal_(self.weight, std=(2 / fan_out) ** 0.5)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
-
-
-class PatchEmbed(Patches, BaseModule):
-    """Overlapping patches of an image, or of the map of the stage before: a convolution and a norm.
-
-    It also is the stage's :class:`~vitplug.hosting.Merge`.
-
-    Args:
-        in_channels: Channels of the image or map.
-        embed_dims: Width of a token.
-        kernel_size: Side of a patch, odd. Half of it is padded on every side.
-        stride: Rows, and columns, from one patch to the next.
-    """
-
-    #: As mmcv's patch embedding has it: the padding of this one depends on nothing.
-    adaptive_padding = None
-
-    def __init__(self, in_channels: int, embed_dims: int, kernel_size: int, stride: int):
-        super().__init__()
-        self.proj = StartedByOutputs(in_channels, embed_dims, kernel_size, stride, padding=kernel_size // 2)
-        self.norm = nn.LayerNorm(embed_dims)
-        self.image_channels = in_channels
-        self.stride = self.proj.stride
-
-    @property
-    def projection(self) -> nn.Conv2d:
-        """The convolution, under the name of mmcv's patch embedding."""
-        return self.proj
-
-    def forward(self, x_BNC: Tensor, hw: tuple[int, int]) -> tuple[Tensor, tuple[int, int]]:
-        """Pixels or tokens ``(B, h * w, C)`` and their grid to tokens ``(B, N, D)`` and theirs."""
-        x_BDhw = self.proj(to_map(x_BNC, hw))
-        return self.norm(to_tokens(x_BDhw)), tuple(x_BDhw.shape[2:])
-
-    def place(self, pixels: PixelGrid) -> PixelGrid:
-        """Where the patches lie in the image."""
-        return pixels.after(self.proj)
 
 
 class ConvolutionalAttention(BaseModule):
@@ -133,16 +94,13 @@ class ConvolutionalAttention(BaseModule):
 
 
 class AtrousConv(nn.Conv2d):
-    """A 3 x 3 depthwise convolution at several rates with one kernel: ``sum_r silu(W *_r x)``.
+    """A 3 x 3 depthwise convolution at three rates with one kernel: ``sum_r silu(W *_r x)``."""
 
-    Args:
-        dims: Channels.
-        rates: Distances of the kernel's entries.
-    """
+    #: Distances of the kernel's entries.
+    RATES = (1, 3, 5)
 
-    def __init__(self, dims: int, rates: Sequence[int]):
+    def __init__(self, dims: int):
         super().__init__(dims, dims, 3, groups=dims, bias=False)
-        self.rates = tuple(rates)
 
     def reset_parameters(self) -> None:
         """Draws the kernel."""
@@ -153,29 +111,26 @@ class AtrousConv(nn.Conv2d):
         """A map ``(B, D, h, w)`` in and out."""
         return sum(
             F.silu(F.conv2d(x_BDhw, self.weight, padding=rate, dilation=rate, groups=self.groups))
-            for rate in self.rates
+            for rate in self.RATES
         )
 
 
 class RecursiveAttention(BaseModule):
-    """Recursive atrous self-attention (RASA): one attention, several times over, with the same weights::
+    """Recursive atrous self-attention (RASA): one attention, twice over, with the same weights::
 
-        x_1 = x                     x_(t+1) = x_t + y_t
-        y_t = silu(attention(x_t))                          the output is the last y_t
+        y_1 = silu(attention(x))
+        y_2 = silu(attention(x + y_1))                      the output
 
     q passes through :class:`AtrousConv`. k and v come from a convolution whose stride is its kernel size; maps are
     padded to whole strides at bottom and right.
 
-    **Plugs.** Every recursion begins with the carry of the block before, and calls the sockets from ``qkv`` to
-    ``heads``. The carry of the last recursion is handed on, and the last one is recorded. ``msa`` acts on the last
-    ``y_t``.
+    **Plugs.** Both times begin with the carry of the block before, and call the sockets from ``qkv`` to ``heads``. The
+    carry of the second is handed on, and the second is recorded. ``msa`` acts on ``y_2``.
 
     Args:
         embed_dims: Width of a token, ``D``.
         shape: The heads.
         sr_ratio: Stride of the keys.
-        rates: Rates of the convolution of q; none for no convolution.
-        recursions: How often the attention is run. A single one has no ``silu``.
         attn_drop: Drop rate of the probabilities.
         proj_drop: Drop rate after the projection.
     """
@@ -187,8 +142,6 @@ class RecursiveAttention(BaseModule):
         embed_dims: int,
         shape: BlockShape,
         sr_ratio: int,
-        rates: Sequence[int] = (1, 3, 5),
-        recursions: int = 2,
         attn_drop: float = 0.0,
         proj_drop: float = 0.0,
     ):
@@ -197,12 +150,11 @@ class RecursiveAttention(BaseModule):
         self.shape = shape
         self.scale = shape.head_dims**-0.5
         self.sr_ratio = sr_ratio
-        self.recursions = recursions
         self.attn_drop = attn_drop
         maps, values = shape.map_heads * shape.head_dims, shape.value_heads * shape.head_dims
         # A block that reuses the map of an earlier one has neither q nor k.
         self.q = nn.Linear(embed_dims, maps, bias=False) if maps else None
-        self.ds = AtrousConv(maps, rates) if maps and rates else None
+        self.ds = AtrousConv(maps) if maps else None
         self.kv = nn.Linear(embed_dims, maps + values, bias=False)
         self.proj = nn.Linear(shape.out_heads * shape.head_dims, embed_dims)
         self.proj_drop = nn.Dropout(proj_drop)
@@ -223,13 +175,12 @@ class RecursiveAttention(BaseModule):
     ) -> tuple[Tensor, Carry]:
         """Tokens ``(B, N, D)`` and carry, in and out."""
         site = site.in_windows(x_BND.device)
-        for _ in range(self.recursions - 1):
-            x_BND = x_BND + self._attend(x_BND, site, plugs, carry)[0]
+        x_BND = x_BND + self._attend(x_BND, site, plugs, carry)[0]
         out_BND, carry = self._attend(x_BND, site, plugs, carry, record)
         return plugs.tokens('msa', out_BND, site), carry
 
     def _attend(self, x_BND, site: Site, plugs, carry, record=None) -> tuple[Tensor, Carry]:
-        """One recursion: ``y_t`` of ``x_t``, and the carry."""
+        """The attention once, and its carry."""
         out_BWHNd, carry = attend(
             self._queries(x_BND, site.layout.hw),
             *self._keys_and_values(x_BND, site.layout.hw),
@@ -242,8 +193,7 @@ class RecursiveAttention(BaseModule):
         )
         heads_BNe = site.layout.from_windows(out_BWHNd.transpose(2, 3).flatten(3))
         heads_BNe = plugs.change_heads(heads_BNe, x_BND, site, carry, self.shape.head_dims, record)
-        out_BND = self.proj_drop(self.proj(heads_BNe))
-        return (F.silu(out_BND) if self.recursions > 1 else out_BND), carry
+        return F.silu(self.proj_drop(self.proj(heads_BNe))), carry
 
     def _queries(self, x_BND: Tensor, hw: tuple[int, int]) -> Tensor:
         """``(B, 1, H, N, d)``."""

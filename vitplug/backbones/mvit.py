@@ -11,9 +11,8 @@ from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
-from mmcv.cnn.bricks.drop import build_dropout
 from mmengine.logging import print_log
-from mmengine.model import BaseModule, ModuleList
+from mmengine.model import ModuleList
 from mmengine.model.weight_init import trunc_normal_
 from torch import Tensor, nn
 
@@ -22,7 +21,7 @@ from vitplug.checkpoints.position_tables import is_same
 from vitplug.compat import register_load_state_dict_pre_hook
 from vitplug.hosting import Mlp, Section
 from vitplug.hosting.pooling import convolve, decomposed_bias, on_grid, relative_offsets
-from vitplug.plugs import BLOCK_SOCKETS, Bindable, BlockShape, LayerPlugs
+from vitplug.plugs import Bindable, BlockShape
 from vitplug.registry import MODELS
 
 from .attention import SelfAttention
@@ -30,6 +29,7 @@ from .base import PluggedBackbone
 from .ffn import layer_norm
 from .patch_embed import build_patch_embed
 from .settings import choose_arch, choose_indices, named_archs
+from .vision_layers import PreNormBlock
 
 # Rows and columns of tokens that become one in the first block of a stage.
 DOWNSCALE = 2
@@ -181,7 +181,7 @@ def _resized(table: Tensor, length: int) -> Tensor:
     return F.interpolate(table.T[None], size=length, mode='linear', align_corners=False)[0].T
 
 
-class MultiScaleBlock(BaseModule):
+class MultiScaleBlock(PreNormBlock):
     """One pre-norm block: attention, which may pool the tokens, then MLP. One of them may change their width.
 
     Args:
@@ -196,13 +196,7 @@ class MultiScaleBlock(BaseModule):
         with_cp: Whether activations are computed again in backward instead of being kept.
         reshape: Changes of the block's shape by the plugs.
         settings: Further arguments of :class:`PooledAttention`.
-
-    Raises:
-        ValueError: If the width is no multiple of the heads.
     """
-
-    #: The sockets that the block offers.
-    sockets = BLOCK_SOCKETS
 
     def __init__(
         self,
@@ -218,23 +212,19 @@ class MultiScaleBlock(BaseModule):
         reshape: Callable[[BlockShape], BlockShape],
         **settings,
     ):
-        super().__init__()
-        self.with_cp = with_cp
+        dims = out_dims if dim_mul_in_attention else in_dims
+        shape = reshape(BlockShape.stock(dims, num_heads, int(dims * mlp_ratio)))
+        attn = PooledAttention(in_dims, dims, shape, stride_q, norm_cfg=norm_cfg, **settings)
+        mlp = Mlp(dims, shape.hidden_dims, out_dims)
+        super().__init__(in_dims, shape, attn, mlp, drop_path, with_cp, norm_cfg, mlp_dims=dims)
         self.out_dims = out_dims
         self.dim_mul_in_attention = dim_mul_in_attention
-        dims = out_dims if dim_mul_in_attention else in_dims
-        self.shape = reshape(BlockShape.stock(dims, num_heads, int(dims * mlp_ratio)))
         #: Width of the tokens in the sockets where it may differ from that after the stage.
         self.widths = dict(prefix=in_dims, block_in=in_dims, heads=in_dims, msa=dims, msa_residual=dims)
         self.widths |= dict(mlp_front=dims, mlp_end=out_dims, mlp_residual=out_dims, block_out=out_dims)
-        self.norm1 = layer_norm(norm_cfg, in_dims)
-        self.attn = PooledAttention(in_dims, dims, self.shape, stride_q, norm_cfg=norm_cfg, **settings)
-        self.drop_path = build_dropout(dict(type='DropPath', drop_prob=drop_path))
-        self.norm2 = layer_norm(norm_cfg, dims)
-        self.mlp = Mlp(dims, self.shape.hidden_dims, out_dims)
         self.proj = nn.Linear(in_dims, out_dims) if in_dims != out_dims else None
         self.pool_skip = nn.MaxPool2d(stride_q + 1, stride_q, (stride_q + 1) // 2) if stride_q > 1 else None
-        self.plugs = LayerPlugs()
+        self.plugs = self._modules.pop('plugs')  # the last one, and so in the optimizer's order
 
     @property
     def reuses_queries(self) -> bool:

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from mmcv.cnn import ConvModule
 from mmcv.cnn.bricks.transformer import AdaptivePadding, PatchEmbed
+from mmengine.model import BaseModule
 from mmengine.utils import to_2tuple
 from torch import Tensor, nn
 
@@ -31,13 +32,29 @@ class Patches:
 
     Attributes:
         image_channels: Channels of the images.
-        projection: Its convolution.
+        init_out_size: Rows and columns of tokens at the configured image size.
         adaptive_padding: mmcv's padding to whole patches, or None.
     """
 
+    #: Name of the last layer among the weights, which makes tokens of the embedding's width.
+    PROJECTION = 'projection'
     image_channels: int
-    projection: nn.Conv2d
+    init_out_size: tuple[int, int]
     adaptive_padding: AdaptivePadding | None
+
+    def configure(self, img_size: int | Sequence[int], channels: int) -> None:
+        """Notes the channels of the images and the tokens of those of a size.
+
+        Raises:
+            ValueError: If it is no size, or no patch fits into it.
+        """
+        size = size_of(img_size)
+        self.check_size(size)
+        self.image_channels, self.init_out_size = channels, self.pixels(size).hw
+
+    @property
+    def projection(self) -> nn.Module:
+        return self._modules[self.PROJECTION]
 
     @property
     def image_stride(self) -> tuple[int, int]:
@@ -85,7 +102,37 @@ class Patches:
 
     def pixels(self, image_size: tuple[int, int]) -> PixelGrid:
         """Where the tokens lie in an image of ``(height, width)``."""
-        return after_padding(PixelGrid(tuple(image_size)), self.projection, self.adaptive_padding)
+        return self.place(PixelGrid(tuple(image_size)))
+
+    def place(self, pixels: PixelGrid) -> PixelGrid:
+        """Where the tokens of a map lie in the image, of where the map does."""
+        return after_padding(pixels, self.projection, self.adaptive_padding)
+
+
+class OverlappingPatches(Patches, BaseModule):
+    """Patches of an image, or of the map of the stage before, by one convolution, which alone says what is padded.
+
+    As a :class:`~vitplug.hosting.Merge`, it takes tokens and their grid.
+
+    Args:
+        name: Name of the convolution among the weights.
+        conv: The convolution.
+        norm: The norm of the tokens; None for none.
+    """
+
+    adaptive_padding = None
+
+    def __init__(self, name: str, conv: nn.Conv2d, norm: nn.Module | None = None):
+        super().__init__()
+        self.PROJECTION, self.stride = name, conv.stride
+        self.add_module(name, conv)
+        self.norm = norm
+
+    def forward(self, x: Tensor, hw: tuple[int, int] | None = None) -> tuple[Tensor, tuple[int, int]]:
+        """Images ``(B, C, H, W)``, or tokens ``(B, h * w, C)`` and their grid, to tokens ``(B, N, D)`` and theirs."""
+        x_BDhw = self.projection(x if hw is None else to_map(x, hw))
+        x_BND = to_tokens(x_BDhw)
+        return (x_BND if self.norm is None else self.norm(x_BND)), tuple(x_BDhw.shape[2:])
 
 
 class ImagePatches(Patches, PatchEmbed):
@@ -141,7 +188,7 @@ class ConvStem(ImagePatches):
         grid = PixelGrid(tuple(image_size))
         for conv in self.stem:
             grid = grid.after(conv.conv)
-        return after_padding(grid, self.projection, self.adaptive_padding)
+        return self.place(grid)
 
     def forward(self, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
         """Images ``(B, C, H, W)`` to tokens ``(B, N, D)`` and their grid ``(h, w)``."""
@@ -207,12 +254,10 @@ def build_patch_embed(img_size: int | Sequence[int], settings: Mapping, stem: st
         ValueError: If the stem is unknown or no patch fits into the image.
     """
     check_choice('stem', stem, tuple(STEMS))
-    size = size_of(img_size)
     size_of(settings['kernel_size'], 'patch_size')
-    embed = STEMS[stem](input_size=size, **settings)
+    embed = STEMS[stem](input_size=size_of(img_size), **settings)
     WholePatches.replace(embed)
-    embed.image_channels = settings['in_channels']
-    embed.check_size(size)
+    embed.configure(img_size, settings['in_channels'])
     return embed
 
 

@@ -18,49 +18,11 @@ from vitplug.plugs import BlockShape
 from vitplug.plugs.checks import check_choice
 from vitplug.registry import MODELS
 
-from .attention import SelfAttention
 from .base import PluggedBackbone
 from .ffn import layer_norm
-from .patch_embed import Patches, size_of, to_map, to_tokens
+from .patch_embed import OverlappingPatches, to_map, to_tokens
 from .settings import choose_arch, named_archs
-from .vision_layers import Parts, PreNormBlock, Reshape
-
-
-class ConvEmbedding(Patches, BaseModule):
-    """Images to tokens by one convolution without padding, whose patches may overlap.
-
-    Args:
-        in_channels: Channels of the images.
-        embed_dims: Width of a token.
-        img_size: Image size the tokens are counted for.
-        patch_size: Side of a patch in pixels.
-        stride: Distance of patches in pixels.
-
-    Raises:
-        ValueError: If ``img_size`` is no size, or smaller than a patch.
-    """
-
-    #: No padding to whole patches, as mmcv's ``PatchEmbed`` may have.
-    adaptive_padding = None
-
-    def __init__(self, in_channels: int, embed_dims: int, img_size: int | Sequence[int], patch_size: int, stride: int):
-        super().__init__()
-        size = size_of(img_size)
-        self.conv = nn.Conv2d(in_channels, embed_dims, patch_size, stride)
-        self.image_channels = in_channels
-        self.check_size(size)
-        #: Rows and columns of tokens at the configured image size.
-        self.init_out_size = self.pixels(size).hw
-
-    @property
-    def projection(self) -> nn.Conv2d:
-        """The convolution, as mmcv's ``PatchEmbed`` names it."""
-        return self.conv
-
-    def forward(self, images: Tensor) -> tuple[Tensor, tuple[int, int]]:
-        """Images ``(B, C, H, W)`` to tokens ``(B, h * w, D)`` and their grid ``(h, w)``."""
-        x_BDhw = self.conv(images)
-        return to_tokens(x_BDhw), tuple(x_BDhw.shape[2:])
+from .vision_layers import PreNormBlock, SelfAttention
 
 
 class Pooling(BaseModule):
@@ -92,15 +54,6 @@ class Pooling(BaseModule):
     def place(self, pixels: PixelGrid) -> PixelGrid:
         """Where the pooled tokens lie in the image."""
         return pixels.after(self.conv)
-
-
-def parts(
-    dims: int, num_heads: int, hidden_dims: int, drop_rate: float, attn_drop_rate: float, reshape: Reshape
-) -> Parts:
-    """Shape, attention and MLP of a block."""
-    shape = reshape(BlockShape.stock(dims, num_heads, hidden_dims))
-    attn = SelfAttention(dims, shape, attn_drop=attn_drop_rate, proj_drop=drop_rate)
-    return shape, attn, Mlp(dims, shape.hidden_dims, drop_rate=drop_rate)
 
 
 class PoolingStage(BaseModule):
@@ -179,7 +132,8 @@ class PoolingVisionTransformer(PluggedBackbone):
         self.prefix_names = ('cls_token', 'dist_token') if distilled else ('cls_token',)
 
         sizes = (self.arch_settings[key] for key in ('patch_size', 'stride'))
-        self.patch_embed = ConvEmbedding(in_channels, self.embed_dims, img_size, *sizes)
+        self.patch_embed = OverlappingPatches('conv', nn.Conv2d(in_channels, self.embed_dims, *sizes))
+        self.patch_embed.configure(img_size, in_channels)
         self.patch_resolution = self.patch_embed.init_out_size
         self.pos_embed = nn.Parameter(torch.zeros(1, self.embed_dims, *self.patch_resolution))
         #: All prefix tokens, as in timm's checkpoints.
@@ -191,14 +145,13 @@ class PoolingVisionTransformer(PluggedBackbone):
         self.transformers, before = ModuleList(), None
         for dims, num_heads, of_blocks in zip(self.num_features, self.arch_settings['num_heads'], planned, strict=True):
             # In the order of the modules, which draws their first values in that of the names.
-            pool = before and Pooling(before, dims)
-            sizes = (dims, num_heads, int(dims * mlp_ratio), drop_rate, attn_drop_rate)
-            blocks = [
-                PreNormBlock(dims, *parts(*sizes, each['reshape']), each['drop_path'], with_cp, norm_cfg)
-                for each in of_blocks
-            ]
+            pool, blocks, before = before and Pooling(before, dims), [], dims
+            for each in of_blocks:
+                shape = each['reshape'](BlockShape.stock(dims, num_heads, int(dims * mlp_ratio)))
+                attn = SelfAttention(dims, shape, attn_drop=attn_drop_rate, proj_drop=drop_rate)
+                mlp = Mlp(dims, shape.hidden_dims, drop_rate=drop_rate)
+                blocks.append(PreNormBlock(dims, shape, attn, mlp, each['drop_path'], with_cp, norm_cfg))
             self.transformers.append(PoolingStage(pool, blocks))
-            before = dims
         self.norm = layer_norm(norm_cfg, self.num_features[-1]) if final_norm else nn.Identity()
         self.attach(plug_set)
 

@@ -55,30 +55,18 @@ class RotaryTable(nn.Module):
         head_dims: Width of a head, ``d``.
         mode: ``'dinov3'`` or ``'eva02'``.
         rescale: In training, both axes are scaled by up to this factor, or its inverse; 1 for none.
-        jitter: The same of each axis by itself.
-        shift: In training, each axis is moved by up to this much.
         reference: Rows and columns of tokens in EVA-02's pre-training.
 
     Raises:
         ValueError: If an argument is out of range, or the width of a head is no multiple of 4.
     """
 
-    def __init__(
-        self,
-        head_dims: int,
-        mode: str,
-        rescale: float = 1.0,
-        jitter: float = 1.0,
-        shift: float = 0.0,
-        reference: int = 16,
-    ):
+    def __init__(self, head_dims: int, mode: str, rescale: float = 1.0, reference: int = 16):
         super().__init__()
         if head_dims % 4:
             raise ValueError(f'rotary: heads are {head_dims} wide: expected a multiple of 4')
         self.mode = check_choice('rotary: mode', mode, tuple(MODES))
         self.rescale = check_number('rotary: rescale', rescale, least=1.0)
-        self.jitter = check_number('rotary: jitter', jitter, least=1.0)
-        self.shift = check_number('rotary: shift', shift, least=0.0)
         self.reference = check_integer('rotary: reference', reference, least=1)
         self.register_buffer('periods', torch.empty(head_dims // 4, dtype=torch.float32))
         register_load_state_dict_pre_hook(self, _keep_periods)
@@ -116,7 +104,7 @@ class RotaryTable(nn.Module):
             for side, of_map in zip(layout.grid.hw, layout.hw, strict=True)
         ]
         if self.training:
-            axes = move(axes, self.rescale, self.jitter, self.shift)
+            axes = move(axes, self.rescale, jitter=1.0, shift=0.0)
         y_hw, x_hw = torch.meshgrid(*axes, indexing='ij')
         places_N21 = torch.stack((y_hw.flatten(), x_hw.flatten()), dim=1).unsqueeze(-1)
         angles_Np = (places_N21 / self.periods.to(dtype)).flatten(1)

@@ -18,7 +18,7 @@ from vitplug.attention import Attention, fused
 from vitplug.attention.precision import at_least_float32, without_autocast
 from vitplug.hosting import PixelGrid
 
-from .patch_embed import Patches, size_of
+from .patch_embed import Patches
 
 
 class TokenAttention(BaseModule):
@@ -165,6 +165,7 @@ class TokensToToken(Patches, BaseModule):
         ValueError: Names the argument, its value and what is allowed.
     """
 
+    PROJECTION = 'project'
     image_stride = (16, 16)
     #: Side of the smallest image that makes a token.
     LEAST = 3
@@ -180,7 +181,7 @@ class TokensToToken(Patches, BaseModule):
         with_cp: bool = False,
     ):
         super().__init__()
-        self.image_channels, self.with_cp = in_channels, with_cp
+        self.with_cp = with_cp
 
         def attention(in_dims: int) -> TokenLayer:
             if use_performer:
@@ -194,13 +195,7 @@ class TokensToToken(Patches, BaseModule):
         self.attention1 = attention(7 * 7 * in_channels)
         self.attention2 = attention(3 * 3 * token_dims)
         self.project = nn.Linear(3 * 3 * token_dims, embed_dims)
-        size = size_of(img_size)
-        self.check_size(size)
-        self.init_out_size = self.pixels(size).hw
-
-    @property
-    def projection(self) -> nn.Linear:
-        return self.project
+        self.configure(img_size, in_channels)
 
     def check_size(self, size: Sequence[int], halved: Sequence[int] | None = None) -> None:
         if min(size) < self.LEAST:

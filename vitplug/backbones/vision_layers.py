@@ -79,11 +79,6 @@ class ScaledAttention(SelfAttention):
         return (self.out_drop(x_BND) if self.training else x_BND), carry
 
 
-Reshape = Callable[[BlockShape], BlockShape]
-#: Shape, attention and MLP of a block.
-Parts = tuple[BlockShape, nn.Module, nn.Module]
-
-
 class PreNormBlock(BaseModule):
     """One pre-norm block, attention, then MLP, of ready branches.
 
@@ -95,6 +90,7 @@ class PreNormBlock(BaseModule):
         drop_path: Drop rate of a whole branch, per image.
         with_cp: Whether activations are computed again in backward.
         norm_cfg: The norms.
+        mlp_dims: Width of the tokens that enter the MLP, where it is another.
     """
 
     def __init__(
@@ -106,13 +102,14 @@ class PreNormBlock(BaseModule):
         drop_path: float,
         with_cp: bool,
         norm_cfg: dict = dict(type='LN'),
+        mlp_dims: int | None = None,
     ):
         super().__init__()
         self.shape = shape
         self.with_cp = with_cp
         self.norm1 = layer_norm(norm_cfg, embed_dims)
         self.attn = attn
-        self.norm2 = layer_norm(norm_cfg, embed_dims)
+        self.norm2 = layer_norm(norm_cfg, mlp_dims or embed_dims)
         self.mlp = mlp
         self.drop_path = build_dropout(dict(type='DropPath', drop_prob=drop_path))
         self.plugs = LayerPlugs()

@@ -54,7 +54,6 @@ class VisionTransformer(ColumnarBackbone):
             ``interpolate_mode``, which may be ``'geometric'`` then.
         num_storage_tokens: Learned tokens without a position behind the class token: the registers of DINOv2 and
             DINOv3. They are part of the weights and of ``'raw'`` outputs; the plug ``Registers`` adds others.
-        untied_norms: Whether class and storage tokens have a final norm of their own.
         stem: From image to tokens: ``'patch'``, one convolution, or ``'conv'``, three small ones
             before it (the stem of Refined-ViT-S/M/L).
         window_size: Side in tokens of the windows that blocks attend in, as dense tasks at high resolution
@@ -114,7 +113,6 @@ class VisionTransformer(ColumnarBackbone):
         rotary: str | Mapping | None = None,
         use_rel_pos_bias: bool = False,
         num_storage_tokens: int = 0,
-        untied_norms: bool = False,
         stem: str = 'patch',
         window_size: int | None = None,
         global_blocks: int | Sequence[int] = (),
@@ -165,7 +163,6 @@ class VisionTransformer(ColumnarBackbone):
         self.pre_norm = layer_norm(norm_cfg, self.embed_dims) if pre_norm else nn.Identity()
         if final_norm:
             self.ln1 = layer_norm(norm_cfg, self.embed_dims)
-        self.prefix_norm = layer_norm(norm_cfg, self.embed_dims) if untied_norms else None
         if out_type == 'avg_featmap':
             self.ln2 = layer_norm(norm_cfg, self.embed_dims)
         self.attach(plug_set)
@@ -193,12 +190,6 @@ class VisionTransformer(ColumnarBackbone):
                 carry = carrying(carry, key, self.rotary(site.layout, x_BND.dtype))
         return carry
 
-    def normalise_last(self, x_BND: Tensor, hw: tuple[int, int]) -> Tensor:
-        if self.prefix_norm is None:
-            return super().normalise_last(x_BND, hw)
-        prefix = x_BND.shape[1] - hw[0] * hw[1]
-        return torch.cat((self.prefix_norm(x_BND[:, :prefix]), self.ln1(x_BND[:, prefix:])), dim=1)
-
     def format_output(self, section: int, x_BND: Tensor, hw: tuple[int, int]) -> Tensor | tuple[Tensor, ...]:
         out = super().format_output(section, x_BND, hw)
         return self.ln2(out) if self.out_type == 'avg_featmap' else out
@@ -206,7 +197,7 @@ class VisionTransformer(ColumnarBackbone):
     def frozen_with(self, stage: int) -> Sequence[nn.Module | None]:
         last = stage == self.num_layers - 1
         # A rotary module moves its coordinates at random in training.
-        after = [*super().frozen_with(stage), self.prefix_norm, self.rotary] if last else []
+        after = [*super().frozen_with(stage), self.rotary] if last else []
         return [*after, self.pre_norm] if stage == 0 else after
 
 

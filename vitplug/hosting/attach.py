@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from vitplug.plugs import PLUG_TYPES, Plug
 from vitplug.plugs.text import NONE, label_of, listed_plugs, text_of
@@ -13,27 +13,27 @@ TYPES = {plug.__name__: plug for plug in PLUG_TYPES}
 
 
 def find_plug(name: str) -> type | None:
-    """The plug with a name, which may begin with ``vitplug.``: of vitplug, or one that was registered; else None."""
-    name, registry = name.removeprefix('vitplug.'), sys.modules.get('vitplug.registry')
-    return TYPES.get(name) or (registry.PLUGS.module_dict.get(name) if registry else None)
+    """The class with a name, which may begin with ``vitplug.``: of vitplug, or one that mmengine finds; else None.
+
+    mmengine resolves paths such as ``'os.system'`` as well: whether it is a plug is another question.
+    """
+    registry = sys.modules.get('vitplug.registry')
+    try:
+        return TYPES.get(name.removeprefix('vitplug.')) or (registry.PLUGS.get(name) if registry else None)
+    except RuntimeError:  # mmengine's error for some unknown names
+        return None
 
 
-def build_plugs(
-    plugs: str | Sequence,
-    find: Callable[[str], type | None] = find_plug,
-    known: Callable[[], Collection[str]] = TYPES.keys,
-) -> list[Plug]:
+def build_plugs(plugs: str | Sequence) -> list[Plug]:
     """Builds plugs from their configs.
 
     Args:
         plugs: A text such as ``'gab+residual(alpha=0.25)'``, or a list of texts, dicts with a ``type``, and plugs.
-        find: Gives the class of a ``type``; None if there is none.
-        known: The types that there are, for messages.
 
     Raises:
         ValueError: If this is something else, a type is no plug, or an argument is refused.
     """
-    return [plug if isinstance(plug, Plug) else _build_plug(plug, find, known) for plug in listed_plugs(plugs)]
+    return [plug if isinstance(plug, Plug) else _build_plug(plug) for plug in listed_plugs(plugs)]
 
 
 def plugs_text(plugs: str | Sequence) -> str:
@@ -55,17 +55,18 @@ def _as_dict(plug: Plug) -> dict:
     return dict(type=type(plug).__name__, **plug.settings())
 
 
-def _build_plug(cfg: Mapping, find: Callable[[str], type | None], known: Callable[[], Collection[str]]) -> Plug:
+def _build_plug(cfg: Mapping) -> Plug:
     if not isinstance(cfg, Mapping) or 'type' not in cfg:
         raise ValueError(f"plugs: {cfg!r} is no plug; expected a dict such as dict(type='ContextBroadcast')")
     settings = {key: value for key, value in cfg.items() if key not in ('type', '_scope_')}
     name = cfg['type']
-    plug_class = name if isinstance(name, type) else find(str(name))
+    plug_class = name if isinstance(name, type) else find_plug(str(name))
     if not inspect.isclass(plug_class) or not issubclass(plug_class, Plug):
-        near = hint(str(name), known())
+        registry = sys.modules.get('vitplug.registry')
+        known = registry.PLUGS.module_dict if registry else TYPES
         raise ValueError(
-            f'plugs: type={name!r} is no plug; choose from {sorted(known())}{near}; one of your own is found by its '
-            'path, such as my_plugs.MixedHeads'
+            f'plugs: type={name!r} is no plug; choose from {sorted(known)}{hint(str(name), known)}; one of your own is '
+            'found by its path, such as my_plugs.MixedHeads'
         )
     allowed = list(inspect.signature(plug_class).parameters)
     unknown = sorted(set(settings) - set(allowed))

@@ -12,13 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import torch
 from mmengine.config import Config
 from mmengine.device import get_device
-from mmengine.logging import MMLogger
 from mmengine.optim import OptimWrapper, build_optim_wrapper
 from mmengine.registry import MODELS, init_default_scope
 from mmengine.runner import Runner, load_checkpoint
 from torch import nn
 
-from vitplug.backbones.init_log import hide_parameter_lists
+from vitplug.backbones.base import hide_parameter_lists
 from vitplug.checkpoints.safe_loading import refuse_pickled_code
 from vitplug.config.options import add_options, add_shape, config_parser
 from vitplug.config.parts import model_settings
@@ -57,7 +56,7 @@ def dry_run(
     refuse_pickled_code()
     cfg.train_dataloader.batch_size = batch_size or cfg.train_dataloader.get('batch_size') or 1
     init_default_scope(cfg.default_scope)
-    hide_parameter_lists(MMLogger.get_current_instance())
+    hide_parameter_lists()
     torch.manual_seed(0)
     model = MODELS.build(model_settings(cfg))
     model.init_weights()  # logs which weights it loads

@@ -209,7 +209,7 @@ META_DINOV3 = Format(
     'Meta DINOv3',
     f'{QKV} rope_embed.periods',
     (
-        f'{_EMBEDDING}, storage_tokens, rope_embed.periods = rotary.periods, cls_norm = prefix_norm',
+        f'{_EMBEDDING}, storage_tokens, rope_embed.periods = rotary.periods',
         'local_cls_norm, mask_token',  # of pre-training alone
         *_META_BLOCK,
     ),
