@@ -4,7 +4,7 @@ from pathlib import Path
 
 from mmengine.config import ConfigDict
 
-from vitplug.config.data_files import data_places
+from vitplug.config.parts import data_places
 from vitplug.tasks import check_scope
 
 

@@ -21,7 +21,6 @@ ROWS = (
         'commands',
         'compat',
         'files',
-        'process',
         'registry',
         'stacks',
         'statistics',

@@ -1,7 +1,5 @@
 """vitplug: five papers' attention changes as plugs for OpenMMLab backbones.
 
-Five papers, one attention core, N backbones:
-
 - ``vitplug.plugs``      a file or a folder per paper (torch only)
 - ``vitplug.attention``  the one place that computes attention (torch only)
 - ``vitplug.hosting``    plugs on any model of torch: the loop over blocks, branches, maps (torch only)
@@ -87,29 +85,23 @@ __all__ = [
 
 # Where the names are found; all others are plugs.
 _PACKAGES = {
-    'LVT': 'vitplug.backbones',
-    'DistilledVisionTransformer': 'vitplug.backbones',
-    'FoundationTransformer': 'vitplug.backbones',
-    'MlpMixer': 'vitplug.backbones',
-    'PoolingVisionTransformer': 'vitplug.backbones',
-    'MViT': 'vitplug.backbones',
-    'SwinTransformer': 'vitplug.backbones',
-    'SwinTransformerV2': 'vitplug.backbones',
-    'T2T_ViT': 'vitplug.backbones',
-    'VisionTransformer': 'vitplug.backbones',
-    'attend': 'vitplug.attention',
-    'fused_attention': 'vitplug.attention',
-    'load_pretrained': 'vitplug.checkpoints',
-    'measure': 'vitplug.lab.study.adapted',
-    'microscope': 'vitplug.lab.microscope.adapted',
-    **dict.fromkeys(('host_of', 'intermediates', 'load_plugs', 'plug_in', 'unplug'), 'vitplug.adapters'),
+    'adapters': ('host_of', 'intermediates', 'load_plugs', 'plug_in', 'unplug'),
+    'attention': ('attend', 'fused_attention'),
+    'backbones': (
+        *('LVT', 'DistilledVisionTransformer', 'FoundationTransformer', 'MlpMixer', 'MViT', 'PoolingVisionTransformer'),
+        *('SwinTransformer', 'SwinTransformerV2', 'T2T_ViT', 'VisionTransformer'),
+    ),
+    'checkpoints': ('load_pretrained',),
+    'lab.microscope.adapted': ('microscope',),
+    'lab.study.adapted': ('measure',),
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    value = globals()[name] = getattr(import_module(_PACKAGES.get(name, 'vitplug.plugs')), name)
+    package = next((package for package, names in _PACKAGES.items() if name in names), 'plugs')
+    value = globals()[name] = getattr(import_module(f'vitplug.{package}'), name)
     return value
 
 

@@ -5,4 +5,4 @@ import sys
 from vitplug.cli import main
 
 if __name__ == '__main__':
-    sys.exit(main(program='python -m vitplug'))
+    sys.exit(main())

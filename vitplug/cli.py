@@ -6,36 +6,29 @@ from collections.abc import Sequence
 from pkgutil import resolve_name
 
 from . import __version__
-from .commands import COMMANDS, STARTED_AS
-from .errors import one_line_errors
-from .process import prepare
+from .commands import COMMANDS
+from .errors import one_line_errors, printable
 from .spelling import hint
 
+# The variable that makes torch.load read tensors only, whatever its caller says, and the one that overrides it.
+ONLY_TENSORS, NOT_ONLY_TENSORS = 'TORCH_FORCE_WEIGHTS_ONLY_LOAD', 'TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD'
 
-def main(argv: Sequence[str] | None = None, program: str = 'vitplug') -> int | None:
-    """Runs a command.
 
-    Args:
-        argv: Its name and its arguments; None for those of the process.
-        program: What the user has started.
-
-    Returns:
-        The exit status: that of the command, 2 if there is no such command.
-    """
-    argv = sys.argv[1:] if argv is None else list(argv)
-    if not argv or argv[0] in ('-h', '--help', 'help'):
-        print(overview(program))
+def main() -> int | None:
+    """Runs the command that the arguments of the process name; returns its exit status, 2 if there is no such one."""
+    name, *rest = sys.argv[1:] or ['--help']
+    if name in ('-h', '--help', 'help'):
+        lines = [f'  {one:12}{command.help}' for one, command in COMMANDS.items()]
+        print('usage: vitplug COMMAND ...', '', *lines, '', '`vitplug COMMAND --help` shows its options.', sep='\n')
         return 0
-    if argv[0] == '--version':
+    if name == '--version':
         print(f'vitplug {__version__}')
         return 0
-    name, *rest = argv
     if name not in COMMANDS:
-        advice = hint(name.lower(), COMMANDS) or f'; `{program} --help` lists all commands'
-        print(f'{program}: error: there is no command {name!r}{advice}', file=sys.stderr)
+        advice = hint(name.lower(), COMMANDS) or '; `vitplug --help` lists all commands'
+        print(printable(f'vitplug: error: there is no command {name!r}{advice}'), file=sys.stderr)
         return 2
-    os.environ[STARTED_AS] = program
-    sys.argv = [f'{program} {name}', *rest]  # the usage lines of argparse begin with it
+    sys.argv = [f'vitplug {name}', *rest]
     return run(name, rest)
 
 
@@ -46,9 +39,17 @@ def run(name: str, argv: Sequence[str]) -> int | None:
         return resolve_name(f'vitplug.{COMMANDS[name].function}')(argv)
 
 
-def overview(program: str) -> str:
-    """All commands, a line each."""
-    lines = [f'  {name:12}{command.help}' for name, command in COMMANDS.items()]
-    return '\n'.join(
-        (f'usage: {program} COMMAND ...', '', *lines, '', f'`{program} COMMAND --help` shows its options.')
-    )
+def prepare() -> None:
+    """Prepares this process and those that it starts; to be called before torch is loaded.
+
+    Files that a config names run no code, unless torch's own variable says so.
+
+    Waiting OpenMP threads spin, 300,000 rounds by default. On a shared machine they take CPU time from the threads they
+    wait for, and a step takes several times as long; after 1,000 rounds they sleep. Variables of the user are kept.
+    """
+    if NOT_ONLY_TENSORS not in os.environ:
+        os.environ[ONLY_TENSORS] = '1'
+    if 'OMP_WAIT_POLICY' not in os.environ:
+        os.environ.setdefault('GOMP_SPINCOUNT', '1000')
+    # mmengine gives OpenCV one thread in each data worker that is forked; spawned workers read this.
+    os.environ.setdefault('OPENCV_FOR_THREADS_NUM', '1')

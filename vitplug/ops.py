@@ -2,8 +2,8 @@
 
 `pip install onedl-mmcv` builds no ops, and then `import mmcv.ops` fails, and with it mmdet. Python takes this file for
 `mmcv._ext` if it finds no other (:class:`vitplug.OpsFinder`). It has the ops that the Swin and ViT configs of mmdet and
-mmseg call, under mmcv's names and signatures, by torch and torchvision; so they also run on GPUs. Every other op says
-that it needs mmcv with compiled ops.
+mmseg call, by torch and torchvision; so they also run on GPUs. Names, signatures and meanings are those of mmcv's ops,
+which write into arguments. Every other op says that it needs mmcv with compiled ops.
 """
 
 from collections.abc import Callable
@@ -14,8 +14,6 @@ import torch
 import torchvision
 from torch import Tensor
 from torch.nn.functional import one_hot
-
-from vitplug.stacks import build_ops
 
 # Weights of soft-NMS: mmcv passes the methods as numbers.
 NAIVE, LINEAR, GAUSSIAN = 0, 1, 2
@@ -32,8 +30,8 @@ def __getattr__(name: str) -> Callable:
 
 def _refuse(name: str, *args: Any, **kwargs: Any) -> None:
     raise NotImplementedError(
-        f"{name} needs mmcv's compiled ops, and this mmcv came without them: run make setup OPS=compiled, "
-        f'or {build_ops()}'
+        f"{name} needs mmcv's compiled ops, and this mmcv came without them: run make setup OPS=compiled, or see "
+        'docs/stacks.md'
     )
 
 
@@ -53,16 +51,9 @@ get_compiling_cuda_version = get_compiler_version
 
 
 def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, offset: int) -> Tensor:
-    """Greedy non-maximum suppression by torchvision; equal scores keep their order.
+    """Indices of the boxes ``(N, 4)`` that greedy non-maximum suppression keeps; equal scores keep their order.
 
-    Args:
-        boxes: ``(N, 4)``, as x1, y1, x2, y2.
-        scores: ``(N,)``.
-        iou_threshold: A box goes if its IoU with a better one is above.
-        offset: Added to widths and heights: 1 if a box includes its last pixel, else 0.
-
-    Returns:
-        Indices of the kept boxes by falling score, ``(kept,)``.
+    ``offset`` is added to widths and heights: 1 if a box includes its last pixel, else 0.
     """
     _say_once()
     boxes, scores = _precise(boxes), _precise(scores)
@@ -83,15 +74,8 @@ def softnms(
 ) -> Tensor:
     """Soft-NMS (Bodla et al., 2017): the best box lowers the scores of those that overlap it, then the next one does.
 
-    Args:
-        boxes: ``(N, 4)``, as x1, y1, x2, y2.
-        scores: ``(N,)``.
-        dets: ``(N, 5)``; gets the boxes with their new scores, by falling score.
-        iou_threshold: From here on `NAIVE` and `LINEAR` lower a score.
-        sigma: Width of `GAUSSIAN`.
-        min_score: Boxes whose score falls below are dropped.
-        method: A score is multiplied with 0 (`NAIVE`), 1 - IoU (`LINEAR`) or exp(-IoU^2 / sigma) (`GAUSSIAN`).
-        offset: As in :func:`nms`.
+    A score is multiplied with 0 (`NAIVE`), 1 - IoU (`LINEAR`) or exp(-IoU^2 / sigma) (`GAUSSIAN`), and dropped below
+    ``min_score``. ``dets`` ``(N, 5)`` gets boxes and new scores.
 
     Returns:
         Indices of the kept boxes, ``(kept,)``; as many rows of `dets` are valid.
@@ -131,19 +115,8 @@ def roi_align_forward(
 ) -> None:
     """RoIAlign (Mask R-CNN, He et al., 2017) by torchvision.
 
-    Args:
-        input: Maps ``(B, C, H, W)``.
-        rois: Regions ``(R, 5)``: index of the image, x1, y1, x2, y2.
-        output: ``(R, C, aligned_height, aligned_width)``; gets the averages.
-        argmax_y: Of maxima; unused.
-        argmax_x: Of maxima; unused.
-        pool_mode: 1 for averages, 0 for maxima, which need compiled ops.
-        bins: ``aligned_height`` and ``aligned_width``, rows and columns of a pooled region; ``spatial_scale``, pixels
-            of a map per unit of the regions; ``sampling_ratio``, samples along each side of a bin, 0 for as many as it
-            has pixels; ``aligned``, whether samples are shifted by half a pixel, as the maps' pixel centres lie.
-
     Raises:
-        NotImplementedError: For maxima.
+        NotImplementedError: For maxima instead of averages.
     """
     _say_once()
     if pool_mode != AVERAGE:
@@ -153,14 +126,7 @@ def roi_align_forward(
 
 
 def roi_align_backward(
-    grad_output: Tensor,
-    rois: Tensor,
-    argmax_y: Tensor,
-    argmax_x: Tensor,
-    grad_input: Tensor,
-    *,
-    pool_mode: int,
-    **bins: Any,
+    grad_output: Tensor, rois: Tensor, argmax_y: Tensor, argmax_x: Tensor, grad_input: Tensor, *, pool_mode, **bins: Any
 ) -> None:
     """The gradient of :func:`roi_align_forward` for its maps, written to `grad_input`."""
     grads, size = _precise(grad_output), _pooling(**bins)
@@ -184,27 +150,19 @@ def _precise(tensor: Tensor) -> Tensor:
 
 
 def sigmoid_focal_loss_forward(
-    input: Tensor, target: Tensor, weight: Tensor, output: Tensor, gamma: float, alpha: float
+    logits: Tensor, target: Tensor, weight: Tensor, output: Tensor, **settings: float
 ) -> None:
-    """Focal loss (Lin et al., 2017, equation 5) of each class by itself.
-
-    Args:
-        input: Logits ``(N, C)``.
-        target: Classes ``(N,)``; C for none.
-        weight: Weights of the classes ``(C,)``; empty for none.
-        output: ``(N, C)``; gets the losses.
-        gamma: Exponent that lowers the loss of what is classified well.
-        alpha: Share of the positive class.
-    """
-    output.copy_(_focal_loss(input, target, weight, gamma, alpha))
+    """Focal losses (Lin et al., 2017, equation 5) of logits ``(N, C)``; a target C is no class."""
+    output.copy_(_focal_loss(logits, target, weight, **settings))
 
 
 def sigmoid_focal_loss_backward(
-    input: Tensor, target: Tensor, weight: Tensor, grad_input: Tensor, gamma: float, alpha: float
+    logits: Tensor, target: Tensor, weight: Tensor, grad_input: Tensor, **settings: float
 ) -> None:
     """The gradient of the sum of :func:`sigmoid_focal_loss_forward` for the logits, written to `grad_input`."""
-    [grad] = _gradients(lambda logits: _focal_loss(logits, target, weight, gamma, alpha), (input,))
-    grad_input.copy_(grad)
+    with torch.enable_grad():
+        leaf = logits.detach().requires_grad_()
+        grad_input.copy_(torch.autograd.grad(_focal_loss(leaf, target, weight, **settings).sum(), leaf)[0])
 
 
 def _focal_loss(logits: Tensor, target: Tensor, weight: Tensor, gamma: float, alpha: float) -> Tensor:
@@ -216,60 +174,32 @@ def _focal_loss(logits: Tensor, target: Tensor, weight: Tensor, gamma: float, al
 
 
 def ms_deform_attn_forward(
-    value: Tensor,
-    value_spatial_shapes: Tensor,
-    value_level_start_index: Tensor,
-    sampling_locations: Tensor,
-    attention_weights: Tensor,
-    im2col_step: int,
+    value: Tensor, shapes: Tensor, starts: Tensor, locations: Tensor, weights: Tensor, im2col_step: int
 ) -> Tensor:
     """Attention to sampled places of several maps (Deformable DETR, Zhu et al., 2021, equation 3), by mmcv in torch.
 
-    Args:
-        value: ``(B, keys, heads, D)``.
-        value_spatial_shapes: Height and width of each map, ``(maps, 2)``.
-        value_level_start_index: Index of each map's first key; unused.
-        sampling_locations: x and y in 0..1, ``(B, queries, heads, maps, points, 2)``.
-        attention_weights: ``(B, queries, heads, maps, points)``.
-        im2col_step: Images at a time; unused.
-
-    Returns:
-        ``(B, queries, heads * D)``.
+    Values ``(B, keys, heads, D)``, locations in 0..1 ``(B, queries, heads, maps, points, 2)`` and their weights give
+    ``(B, queries, heads * D)``.
     """
     from mmcv.ops.multi_scale_deform_attn import multi_scale_deformable_attn_pytorch
 
     _say_once()
-    return multi_scale_deformable_attn_pytorch(value, value_spatial_shapes, sampling_locations, attention_weights)
+    return multi_scale_deformable_attn_pytorch(value, shapes, locations, weights)
 
 
 def ms_deform_attn_backward(
     value: Tensor,
-    value_spatial_shapes: Tensor,
-    value_level_start_index: Tensor,
-    sampling_locations: Tensor,
-    attention_weights: Tensor,
+    shapes: Tensor,
+    starts: Tensor,
+    locations: Tensor,
+    weights: Tensor,
     grad_output: Tensor,
-    grad_value: Tensor,
-    grad_sampling_loc: Tensor,
-    grad_attn_weight: Tensor,
+    *grads: Tensor,
     im2col_step: int,
 ) -> None:
-    """The gradients of :func:`ms_deform_attn_forward` for values, locations and weights, written to `grad_...`."""
-
-    def attend(value: Tensor, locations: Tensor, weights: Tensor) -> Tensor:
-        maps = (value_spatial_shapes, value_level_start_index)
-        return ms_deform_attn_forward(value, *maps, locations, weights, im2col_step)
-
-    grads = _gradients(attend, (value, sampling_locations, attention_weights), grad_output)
-    for target, grad in zip((grad_value, grad_sampling_loc, grad_attn_weight), grads, strict=True):
-        target.copy_(grad)
-
-
-def _gradients(
-    function: Callable[..., Tensor], inputs: tuple[Tensor, ...], grad_output: Tensor | None = None
-) -> tuple[Tensor, ...]:
-    """The gradients of a function for its inputs, given that of its output; of the output's sum by default."""
-    leaves = [tensor.detach().requires_grad_() for tensor in inputs]
+    """The gradients of :func:`ms_deform_attn_forward` for values, locations and weights, written to `grads`."""
     with torch.enable_grad():
-        output = function(*leaves)
-        return torch.autograd.grad(output, leaves, torch.ones_like(output) if grad_output is None else grad_output)
+        leaves = [tensor.detach().requires_grad_() for tensor in (value, locations, weights)]
+        output = ms_deform_attn_forward(leaves[0], shapes, starts, *leaves[1:], im2col_step)
+        for grad, found in zip(grads, torch.autograd.grad(output, leaves, grad_output), strict=True):
+            grad.copy_(found)

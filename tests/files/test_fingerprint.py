@@ -6,8 +6,7 @@ import shutil
 
 import pytest
 
-from vitplug.files.fingerprint import file_hash, of_file, of_folder
-from vitplug.files.folders import names_in
+from vitplug.files.folders import file_hash, names_in, of_file, of_folder
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 import json
 import pickle
-import re
-from collections import Counter
 from pathlib import Path
 
 import bad_inputs
@@ -15,7 +13,7 @@ from PIL import Image
 from small_models import DETECTION, SEGMENTATION, save_untrained
 
 from vitplug.config.reading import read_config
-from vitplug.files.picture_sources import Picture, find_sources, read_pictures
+from vitplug.files.picture_sources import Picture, find_sources
 from vitplug.runs.prediction import Predictor
 
 IN_THIS_PROCESS = 'test_dataloader.num_workers=0 test_dataloader.persistent_workers=False'
@@ -60,8 +58,8 @@ def test_detection_has_the_objects_of_a_test(tmp_path, digits):
     assert pictures_in(tmp_path / 'out/pictures') == sorted(Path(file).name for file in expected)
 
 
-def video_of(path, colours, size=(24, 16), fourcc='mp4v'):
-    writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*fourcc), 5, size)
+def video_of(path, colours, size=(24, 16)):
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*'mp4v'), 5, size)
     for colour in colours:
         writer.write(np.full((size[1], size[0], 3), colour, np.uint8))
     writer.release()
@@ -178,27 +176,3 @@ def test_frames_of_a_video_do_not_lie_among_other_results(tmp_path):
     sources = find_sources([str(tmp_path)])
     [frame] = [Picture(source, None, frame=0).name for source in sources if source.is_video]
     assert frame == 'v.mp4/000000' and frame not in [source.name for source in sources]
-
-
-@pytest.mark.integration
-def test_videos_that_are_cut_or_of_odd_speed_do_not_end_the_others(tmp_path):
-    folder = bad_inputs.prepare(tmp_path / 'run')
-    noise = np.random.default_rng(0).integers(0, 255, (30, 3))
-    video_of(folder / 'whole.avi', noise, fourcc='MJPG')
-    data = (folder / 'whole.avi').read_bytes()
-    (folder / 'cut.avi').write_bytes(data[: len(data) // 2])
-    # Microseconds a frame, in the main header.
-    (folder / 'fast.avi').write_bytes(data.replace((200_000).to_bytes(4, 'little'), (10).to_bytes(4, 'little'), 1))
-    outcome = done('predict.py tiny.py good.pth fast.avi cut.avi whole.avi --out out', folder, status=1)
-    assert '2 of 3 inputs done' in outcome.out
-    [told] = [line for line in outcome.err.splitlines() if line.startswith('cannot use')]
-    assert re.search(r'cut.avi: only \d+ of its 30 frames can be read', told)
-    frames = Counter(record['file'] for record in records_of(folder / 'out'))
-    assert frames['whole.avi'] == frames['fast.avi'] == 30 > frames['cut.avi'] > 0
-
-
-def test_speed_that_no_camera_has_is_not_written(tmp_path, monkeypatch):
-    video_of(tmp_path / 'clip.mp4', [(0, 0, 0)] * 3)
-    monkeypatch.setattr(mmcv.VideoReader, 'fps', 100_000.0)
-    [source] = find_sources([str(tmp_path / 'clip.mp4')])
-    assert {picture.fps for picture in read_pictures(source, None)} == {25.0}

@@ -9,6 +9,7 @@ import torch
 from mmengine.config import Config, ConfigDict
 from torch import distributed
 
+from vitplug.config.reading import read_config
 from vitplug.files import named
 from vitplug.runs import launch
 from vitplug.runs.checks import check_testing, check_training, settings
@@ -83,7 +84,7 @@ def test_missing_files_suggest_their_neighbours(tmp_path):
     write(tmp_path / 'vit-mini.py')
     write(tmp_path / 'epoch_10.pth')
     with pytest.raises(FileNotFoundError, match=r'no such config: .*vit-mina\.py; did you mean .vit-mini\.py.\?'):
-        named.check_config_file(str(tmp_path / 'vit-mina.py'))
+        read_config(str(tmp_path / 'vit-mina.py'))
     with pytest.raises(FileNotFoundError, match=r'--resume: no such checkpoint: .*epoch_1\.pth; .*epoch_10\.pth'):
         named.check_weights(str(tmp_path / 'epoch_1.pth'), option='--resume')
     named.check_weights('https://example.org/a.pth', option='--resume')

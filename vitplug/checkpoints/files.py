@@ -15,11 +15,12 @@ from torch import Tensor
 
 from vitplug.files.named import check_new_file, check_weights, is_sharded
 from vitplug.files.whole import write_whole
-from vitplug.process import NOT_ONLY_TENSORS
 
 from .downloads import fetch
 from .onnx_weights import Folded, read_onnx
 
+# torch's variable that lets files run code.
+NOT_ONLY_TENSORS = 'TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD'
 # What torch builds from a file beside its own classes: mmengine's records, arrays, and the options in DeiT's files.
 SAFE = [*get_torch_safe_globals(), argparse.Namespace, *{type(np.dtype(kind)) for kind in np.sctypeDict.values()}]
 # Keys of the weights in a checkpoint. Averaged weights come first: timm and DeiT evaluate them.

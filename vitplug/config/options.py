@@ -55,13 +55,11 @@ class OptionsAction(DictAction):
 
 
 def add_allow_changes(parser: argparse.ArgumentParser) -> None:
-    """Adds the option `--allow-changes`."""
     help = 'take a checkpoint that was trained with other settings than its config has; they are listed'
     parser.add_argument('--allow-changes', action='store_true', help=help)
 
 
 def add_exported(parser: argparse.ArgumentParser) -> None:
-    """Adds the option `--exported`."""
     help = 'file of tools/export.py of this checkpoint, which runs in place of the part that it holds'
     parser.add_argument('--exported', metavar='FILE', help=help)
 

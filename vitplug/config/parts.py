@@ -1,12 +1,15 @@
-"""Parts of a config, and the classes that they name; builds nothing."""
+"""Parts of a config, the classes that they name, and the files behind its data sets."""
 
 import copy
 import functools
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from mmengine.registry import Registry
+from mmengine.dataset import BaseDataset
+from mmengine.registry import DATASETS, Registry
 
 
 @dataclass(frozen=True)
@@ -38,14 +41,9 @@ class Part:
 
 
 def find_parts(node, path: str, registry: Registry, scope: str, leave_out=lambda part: False) -> Iterator[Part]:
-    """All dicts in a part of a config, outer ones first.
+    """All dicts in a part of a config, outer ones first, but those that `leave_out` says and all in them.
 
-    Args:
-        node: The part.
-        path: Its place.
-        registry: Where the types are found.
-        scope: The task's library.
-        leave_out: Says of a part whether it and all in it are left out.
+    ``path`` is the place of the part; types are found in ``registry`` by the ``scope`` of the task's library.
     """
     if isinstance(node, Mapping):
         kind = registered(registry, node['type'], scope) if 'type' in node else None
@@ -53,20 +51,24 @@ def find_parts(node, path: str, registry: Registry, scope: str, leave_out=lambda
         if leave_out(part):
             return
         yield part
-    children = node.items() if isinstance(node, Mapping) else enumerate(node)
-    for key, child in children:
+    for place, child in _children(node, path):
         if isinstance(child, Mapping | list | tuple):
-            yield from find_parts(child, f'{path}.{key}', registry, scope, leave_out)
+            yield from find_parts(child, place, registry, scope, leave_out)
 
 
 def strings_in(node, path: str = '') -> Iterator[tuple[str, str]]:
     """All strings in a part of a config, with the places of their settings."""
-    for key, child in node.items() if isinstance(node, Mapping) else enumerate(node or ()):
-        setting = f'{path}.{key}' if path else str(key)
+    for place, child in _children(node, path):
         if isinstance(child, str):
-            yield setting, child
+            yield place, child
         elif isinstance(child, Mapping | list | tuple):
-            yield from strings_in(child, setting)
+            yield from strings_in(child, place)
+
+
+def _children(node, path: str) -> Iterator[tuple[str, Any]]:
+    """The entries of a dict or a list, with their places."""
+    for key, child in node.items() if isinstance(node, Mapping) else enumerate(node or ()):
+        yield f'{path}.{key}' if path else str(key), child
 
 
 def registered(registry: Registry, kind, scope: str):
@@ -90,21 +92,21 @@ def defaults_of(kind: type | None) -> dict:
     return defaults
 
 
-def dataset_leaves(dataset: Mapping, path: str) -> Iterator[tuple[str, Mapping]]:
+def dataset_leaves(dataset: Mapping | Sequence, path: str) -> Iterator[tuple[str, Mapping]]:
     """The data sets inside wrappers such as RepeatDataset (`dataset`) and ConcatDataset (`datasets`).
 
     Yields:
         Place of a data set, such as ``'train_dataloader.dataset.datasets.0'``, and its settings.
     """
-    if not isinstance(dataset, Mapping):
-        return  # built already
-    inner = [(f'{path}.{key}', dataset[key]) for key in ('datasets', 'dataset') if dataset.get(key) is not None]
-    for setting, child in inner:
-        children = enumerate(child) if isinstance(child, list | tuple) else ()
-        for leaf in [(f'{setting}.{number}', entry) for number, entry in children] or [(setting, child)]:
-            yield from dataset_leaves(leaf[1], leaf[0])
-    if not inner:
-        yield path, dataset
+    if isinstance(dataset, list | tuple):
+        for place, child in _children(dataset, path):
+            yield from dataset_leaves(child, place)
+    elif isinstance(dataset, Mapping):  # not built already
+        inner = [key for key in ('datasets', 'dataset') if dataset.get(key) is not None]
+        for key in inner:
+            yield from dataset_leaves(dataset[key], f'{path}.{key}')
+        if not inner:
+            yield path, dataset
 
 
 def loader_leaves(cfg, split: str) -> Iterator[tuple[str, Mapping]]:
@@ -112,6 +114,28 @@ def loader_leaves(cfg, split: str) -> Iterator[tuple[str, Mapping]]:
     loader = cfg.get(f'{split}_dataloader')
     if loader:
         yield from dataset_leaves(loader['dataset'], f'{split}_dataloader.dataset')
+
+
+def data_places(cfg, splits: Collection[str] = ('train', 'val', 'test')) -> Iterator[tuple[str, Path]]:
+    """The files and folders behind the loaders and evaluators of some splits, as the data sets' classes join them.
+
+    Yields:
+        The setting, such as ``'train_dataloader.dataset.data_prefix.img_path'``, and the path, which may not exist.
+    """
+    scope = cfg.get('default_scope')
+    for split in splits:
+        for path, settings in loader_leaves(cfg, split):
+            kind = registered(DATASETS, settings.get('type'), scope)
+            if kind is None or not issubclass(kind, BaseDataset):
+                continue
+            dataset = DATASETS.build({**settings, 'lazy_init': True, '_scope_': scope})
+            places = {f'data_prefix.{key}': folder for key, folder in dataset.data_prefix.items()}
+            for key, place in {**places, 'ann_file': dataset.ann_file}.items():
+                if isinstance(place, str) and place:
+                    yield f'{path}.{key}', Path(place)
+        for key, file in strings_in(as_list(cfg.get(f'{split}_evaluator')), f'{split}_evaluator'):
+            if key.endswith('.ann_file') and file:
+                yield key, Path(file)
 
 
 def pipeline_of(loader: Mapping) -> tuple[str, Sequence[Mapping]]:

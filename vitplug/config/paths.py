@@ -1,7 +1,6 @@
 """Configs that come with a package, by names such as `mmdet::swin/mask-rcnn_swin-t-p4-w7_fpn_1x_coco.py`."""
 
 import sys
-from importlib import import_module
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
@@ -43,18 +42,41 @@ def config_file(name: str) -> str:
     return str(configs_folder(library) / path)
 
 
-def find_by_name() -> None:
+class AfterMMEngine(MetaPathFinder):
     """Lets mmengine's `Config.fromfile` find bases `library::path` where the packages are imported from.
 
     mmengine itself looks for a package beside its metadata, where an editable install is not, and needs files that a
     checkout lacks. It also marks the parts of a base with the scope of its package; the parts of a task are not
     registered in vitplug's.
+
+    A finder, because programs of others import vitplug before mmengine, and vitplug must not import mmengine: the
+    set-up and the doctor run where it is not installed.
     """
-    # Not above: the set-up and the doctor look for configs where mmengine is not installed.
-    config = import_module('mmengine.config.config').Config
+
+    MODULE = 'mmengine.config'
+
+    @classmethod
+    def wait(cls) -> None:
+        """Does it as soon as mmengine's configs are imported, or now if they are."""
+        if hasattr(sys.modules.get(cls.MODULE), 'Config'):
+            _find_by_name(sys.modules[cls.MODULE])
+        else:
+            sys.meta_path.insert(0, cls())
+
+    def find_spec(self, name: str, path=None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Finds mmengine's configs as Python does, and adds the change to their loader; finds nothing else."""
+        if name != self.MODULE:
+            return None
+        sys.meta_path.remove(self)
+        if (spec := find_spec(name)) is not None and spec.loader is not None:
+            load = spec.loader.exec_module
+            spec.loader.exec_module = lambda module: (load(module), _find_by_name(module))
+        return spec
+
+
+def _find_by_name(mmengine_config: ModuleType) -> None:
+    config = mmengine_config.Config
     found_by_mmengine = config._get_cfg_path
-    if getattr(found_by_mmengine, 'finds_by_name', False):
-        return
 
     def found(path: str, filename: str) -> tuple[str, str | None]:
         library = path.partition('::')[0]
@@ -62,32 +84,4 @@ def find_by_name() -> None:
             return found_by_mmengine(path, filename)
         return config_file(path), None if library == 'vitplug' else library
 
-    found.finds_by_name = True
     config._get_cfg_path = staticmethod(found)
-
-
-class AfterMMEngine(MetaPathFinder):
-    """Calls :func:`find_by_name` as soon as mmengine's configs are imported, without importing them itself.
-
-    So programs of others, which import vitplug before mmengine or not at all, read configs by name, too.
-    """
-
-    MODULE = 'mmengine.config'
-
-    @classmethod
-    def wait(cls) -> None:
-        """Does it now if they are imported already."""
-        if hasattr(sys.modules.get(cls.MODULE), 'Config'):
-            find_by_name()
-        else:
-            sys.meta_path.insert(0, cls())
-
-    def find_spec(self, name: str, path=None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Finds mmengine's configs as Python does, and adds the call to their loader; finds nothing else."""
-        if name != self.MODULE:
-            return None
-        sys.meta_path.remove(self)
-        if (spec := find_spec(name)) is not None and spec.loader is not None:
-            load = spec.loader.exec_module
-            spec.loader.exec_module = lambda module: (load(module), find_by_name())
-        return spec

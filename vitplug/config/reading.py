@@ -1,15 +1,16 @@
 """From a path and the settings of a command line to a complete mmengine config."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from mmengine.config import Config
 
-from vitplug.files.named import check_config_file
+from vitplug.files.named import near_file
 from vitplug.plugs.text import listed_plugs
 from vitplug.registry import MODELS
 
 from .parts import defaults_of, registered
-from .paths import LIBRARIES, config_file, find_by_name
+from .paths import LIBRARIES, config_file
 from .slips import check_key, check_slips
 
 CONFIG_HELP = 'config file, or the name of one in an installed package: mmpretrain::..., mmdet::..., mmseg::...'
@@ -30,16 +31,20 @@ def read_config(path: str, options: Mapping | None = None) -> Config:
         ValueError: if it is no config, or a setting does not fit it.
     """
     path = config_file(path)
-    check_config_file(path)
-    find_by_name()
+    if not Path(path).is_file():
+        raise FileNotFoundError(f'no such config: {path}{near_file(path, "*.py")}')
     try:
         cfg = Config.fromfile(path)
     except (Exception, SystemExit) as error:  # a config is a program, and can fail with any
         raise ValueError(f'{path} is no config ({type(error).__name__}): {error}') from error
-    _drop_scope(cfg._cfg_dict)
     _list_plugs(cfg._cfg_dict.get('model'), 'model')
     _merge_options(cfg, options or {})
-    _check_takes_plugs(cfg)
+    backbone = _backbone_of(cfg)
+    if backbone.get('plugs') and (host := _host_of(cfg)) not in (None, backbone['type']):
+        raise ValueError(
+            f'{cfg.filename}: its backbone {backbone["type"]!r} takes no plugs: write '
+            f'model = dict(backbone=dict(type={host!r}, plugs=...))'
+        )
     check_slips(cfg)
     hooks = cfg.get('default_hooks') or {}
     for name in [name for name, hook in hooks.items() if hook is None and name not in MMENGINE_HOOKS]:
@@ -83,49 +88,29 @@ def _list_plugs(node, path: str) -> None:
             _list_plugs(child, setting)
 
 
-def _drop_scope(node, in_hooks: bool = False) -> None:
-    """Lets a config's parts be found in the default scope again, all the way down.
-
-    mmengine marks the parts of a base with the scope of its package. A task's parts are not registered in vitplug's,
-    and vitplug's hooks over those of another library keep that one's mark.
-    """
-    if isinstance(node, dict):
-        if node.get('_scope_') == 'vitplug' or (in_hooks and str(node.get('type')).startswith('vitplug.')):
-            node.pop('_scope_', None)
-        for key, child in node.items():
-            _drop_scope(child, in_hooks or key == 'default_hooks')
-    elif isinstance(node, list | tuple):
-        for child in node:
-            _drop_scope(child, in_hooks)
-
-
-def _check_takes_plugs(cfg: Config) -> None:
-    backbone = (cfg.get('model') or {}).get('backbone')
-    if not isinstance(backbone, Mapping) or not backbone.get('plugs'):
-        return
-    kind = registered(MODELS, backbone.get('type'), backbone.get('_scope_') or cfg.get('default_scope'))
-    if kind is not None and kind.__module__.partition('.')[0] in LIBRARIES and 'plugs' not in defaults_of(kind):
-        name = str(backbone['type']).rpartition('.')[2]
-        raise ValueError(
-            f'{cfg.filename}: its backbone {backbone["type"]!r} takes no plugs: write '
-            f"model = dict(backbone=dict(type='vitplug.{name}', plugs=...)), if docs/hosts.md has that host"
-        )
-
-
 def take_plugs(cfg: Config) -> None:
     """Lets the backbone of a config take plugs: vitplug's host of the same name takes the place of a library's own.
 
     Raises:
         ValueError: if it has no backbone, or one without a host.
     """
-    backbone, scope = (cfg.get('model') or {}).get('backbone') or {}, cfg.get('default_scope')
-    kind = str(backbone.get('type', ''))
-    library, _, name = kind.rpartition('.')
-    hosts = [kind, *([f'vitplug.{name}'] if library in ('', *LIBRARIES) else [])]
-    host = next((one for one in hosts if 'plugs' in defaults_of(registered(MODELS, one, scope))), None)
+    host = _host_of(cfg)
     if host is None:
         raise ValueError(
-            f'{cfg.filename}: its backbone {kind!r} takes no plugs, and vitplug has no host for it: name a config with '
-            'one of the hosts of docs/hosts.md, or write your own (docs/your_host.md)'
+            f'{cfg.filename}: its backbone {_backbone_of(cfg).get("type")!r} takes no plugs, and vitplug has no host '
+            'for it: name a config with one of the hosts of docs/hosts.md, or write your own (docs/your_host.md)'
         )
-    backbone['type'] = host
+    cfg.model.backbone['type'] = host
+
+
+def _backbone_of(cfg: Config) -> Mapping:
+    return (cfg.get('model') or {}).get('backbone') or {}
+
+
+def _host_of(cfg: Config) -> str | None:
+    """The type of a config's backbone if it takes plugs, or else that of vitplug's host of the same name."""
+    backbone = _backbone_of(cfg)
+    kind, scope = str(backbone.get('type', '')), backbone.get('_scope_') or cfg.get('default_scope')
+    library, _, name = kind.rpartition('.')
+    hosts = [kind, *([f'vitplug.{name}'] if library in ('', *LIBRARIES) else [])]
+    return next((one for one in hosts if 'plugs' in defaults_of(registered(MODELS, one, scope))), None)

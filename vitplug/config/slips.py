@@ -1,6 +1,6 @@
 """Slips in the names of settings, which mmengine would overlook: a default would stay in force without a word.
 
-An argument that a class does not take is Python's own error when it is built.
+An argument that a class or a function does not take is Python's own error when it is called.
 """
 
 import inspect
@@ -8,7 +8,6 @@ from collections.abc import Mapping
 
 from mmengine.config import Config
 from mmengine.runner import Runner
-from mmengine.runner.utils import set_random_seed
 
 from vitplug.spelling import hint
 
@@ -25,36 +24,29 @@ SCHEMAS = {
         *('dcn_offset_lr_mult', 'bypass_duplicate', 'layer_decay_rate', 'num_layers', 'decay_rate', 'decay_type'),
         'force_default_settings',
     },
-    'randomness': set(inspect.signature(set_random_seed).parameters),
-    'train_cfg': {'type', 'by_epoch', 'max_epochs', 'max_iters', 'val_begin', 'val_interval', 'dynamic_intervals'},
 }
 # A name so close to another one is a slip of it.
 CLOSE = 0.85
 
 
 def check_key(cfg: Config, key: str, source: str) -> None:
-    """Checks the dotted name of a setting, such as ``'param_scheduler.1.end'``.
-
-    Args:
-        cfg: The config.
-        key: The name.
-        source: Where it was given, for the error.
+    """Checks the dotted name of a setting, such as ``'param_scheduler.1.end'``, which was given in ``source``.
 
     Raises:
         ValueError: If nothing reads its first part, such as a helper, which the config has used already; or if a part
             is not in the config and nearly one that is.
     """
-    first = key.partition('.')[0]
+    first, *parts = key.split('.')
     if first not in READ:
         raise ValueError(f'{source}{key}: nothing reads {first!r} after {cfg.filename}{hint(first, READ)}')
     node, place = cfg._cfg_dict.get(first), first
-    for part in key.split('.')[1:]:
-        names = list(node) if isinstance(node, Mapping) else [str(i) for i in range(len(node or ()))]
-        if part not in names:
-            if near := hint(part, names, CLOSE):
+    for part in parts:
+        node = node if isinstance(node, Mapping) else {str(i): child for i, child in enumerate(node or ())}
+        if part not in node:
+            if near := hint(part, node, CLOSE):
                 raise ValueError(f'{source}{key}: {cfg.filename} has no {part!r} in {place}{near}')
             return
-        node, place = node[part if isinstance(node, Mapping) else int(part)], f'{place}.{part}'
+        node, place = node[part], f'{place}.{part}'
 
 
 def check_slips(cfg: Config) -> None:
@@ -67,7 +59,7 @@ def check_slips(cfg: Config) -> None:
         node = cfg._cfg_dict
         for part in filter(None, path.split('.')):
             node = node.get(part) if isinstance(node, Mapping) else None
-        for name in node if isinstance(node, Mapping) and 'type' not in node else ():
+        for name in node if isinstance(node, Mapping) else ():
             is_variant = any(name.startswith((f'{one}_', '_')) for one in known)
             near = '' if name in known or is_variant else hint(name, known - {'tta_pipeline'}, CLOSE)
             if near:

@@ -1,8 +1,12 @@
-"""Folders of data: listed with links followed, less hidden files."""
+"""Files of data: folders listed with links followed, less hidden files; hashes of what files and folders hold."""
 
+import hashlib
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
+
+DIGITS = 16
+CHUNK = 1 << 20  # bytes
 
 # Images of all formats that a data set or a prediction may have.
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.ppm', '.bmp', '.pgm', '.tif', '.tiff', '.webp')
@@ -27,3 +31,27 @@ def names_in(folder: str | Path, suffixes: Collection[str] = ()) -> list[str]:
 def files_in(folder: Path, *suffixes: str) -> list[Path]:
     """The sorted files in a folder itself that have a suffix, in small or large letters, and are not hidden."""
     return sorted(path for path in folder.glob('[!.]*') if path.suffix.lower() in suffixes)
+
+
+def file_hash(path: str | Path) -> str:
+    """SHA-256 of a file's content, hexadecimal."""
+    digest = hashlib.sha256()
+    with open(path, 'rb') as file:  # hashlib.file_digest is not in Python 3.10
+        while chunk := file.read(CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def of_file(path: str | Path) -> str:
+    """The first digits of :func:`file_hash`."""
+    return file_hash(path)[:DIGITS]
+
+
+def of_folder(path: str | Path) -> str:
+    """A hash of the relative names and the bytes of a folder's files, at any depth."""
+    return of_names(f'{name}\0{of_file(os.path.join(path, name))}' for name in names_in(path))
+
+
+def of_names(names: Iterable[str]) -> str:
+    """A hash of names in their order."""
+    return hashlib.sha256(b''.join(os.fsencode(name) + b'\0' for name in names)).hexdigest()[:DIGITS]

@@ -9,16 +9,6 @@ from vitplug.spelling import hint
 METADATA = '.metadata'
 
 
-def check_config_file(path: str) -> None:
-    """Checks that a config file exists.
-
-    Raises:
-        FileNotFoundError: names the path and close matches in its folder.
-    """
-    if not Path(path).is_file():
-        raise FileNotFoundError(f'no such config: {path}{_near(path, "*.py")}')
-
-
 def check_weights(path: str | None, option: str) -> None:
     """Checks that a checkpoint exists; an address (`https://...`) is left to mmengine.
 
@@ -26,7 +16,7 @@ def check_weights(path: str | None, option: str) -> None:
         FileNotFoundError: names the option, the path and close matches in its folder.
     """
     if path is not None and not is_remote(path) and not is_checkpoint(path):
-        raise FileNotFoundError(f'{option}: no such checkpoint: {path}{_near(path, "*.pth")}')
+        raise FileNotFoundError(f'{option}: no such checkpoint: {path}{near_file(path, "*.pth")}')
 
 
 def check_new_file(path: str | Path, option: str, suffixes: tuple[str, ...]) -> None:
@@ -57,6 +47,6 @@ def is_remote(path: str) -> bool:
     return '://' in path
 
 
-def _near(path: str, pattern: str) -> str:
+def near_file(path: str, pattern: str) -> str:
     """A file of a similar name beside a missing one, for a message."""
     return hint(Path(path).name, [file.name for file in Path(path).parent.glob(pattern)], cutoff=0.75)

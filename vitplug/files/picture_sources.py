@@ -11,7 +11,6 @@ import numpy as np
 
 from .folders import IMAGE_SUFFIXES, names_in
 
-DEFAULT_FPS, MAX_FPS = 25.0, 1000  # of drawn videos, where the header gives none or more than any camera
 VIDEOS = ('.mp4', '.avi', '.mov', '.mkv', '.webm')
 
 # Reads the pixels of an image file, ``(height, width, 3)``, blue first.
@@ -24,15 +23,10 @@ class Unreadable(ValueError):
 
 @dataclass(frozen=True)
 class Source:
-    """A file with one picture or, if it is a video, many.
-
-    Args:
-        path: The file.
-        name: Its place below the output folder, without suffix.
-    """
+    """A file with one picture or, if it is a video, many."""
 
     path: Path
-    name: str
+    name: str  # its place below the output folder, without suffix
 
     @property
     def is_video(self) -> bool:
@@ -45,19 +39,12 @@ class Source:
 
 @dataclass(frozen=True)
 class Picture:
-    """One picture of a source.
-
-    Args:
-        source: Where it is from.
-        pixels: ``(height, width, 3)``, blue first.
-        frame: Its number, from 0, in a video; None for an image.
-        fps: Frames a second of the video.
-    """
+    """One picture of a source."""
 
     source: Source
-    pixels: np.ndarray
-    frame: int | None = None
-    fps: float | None = None
+    pixels: np.ndarray  # (height, width, 3), blue first
+    frame: int | None = None  # its number, from 0, in a video; None for an image
+    fps: float | None = None  # frames a second of the video
 
     @property
     def name(self) -> str:
@@ -99,23 +86,15 @@ def read_pictures(source: Source, read: Reader) -> Iterator[Picture]:
         Unreadable: If the file cannot be read; says why.
     """
     if source.is_video:
-        yield from _read_frames(source)
+        video = mmcv.VideoReader(str(source.path), cache_capacity=1)
+        frame = -1
+        for frame, pixels in enumerate(video):
+            yield Picture(source, pixels, frame, video.fps)
+        if frame < 0:
+            raise Unreadable('is no video that OpenCV can read, or has no frames')
         return
     try:
         pixels = read(source.path)
     except Exception as error:  # decoders of any kind
         raise Unreadable(' '.join(str(error).split()) or type(error).__name__) from error
     yield Picture(source, pixels)
-
-
-def _read_frames(source: Source) -> Iterator[Picture]:
-    video = mmcv.VideoReader(str(source.path), cache_capacity=1)
-    frame, pixels = 0, video.read()
-    while pixels is not None:
-        yield Picture(source, pixels, frame, video.fps if 0 < video.fps <= MAX_FPS else DEFAULT_FPS)
-        frame, pixels = frame + 1, video.read()
-    if not frame:
-        raise Unreadable('is no video that OpenCV can read, or has no frames')
-    # The number in the header may be rounded from the duration.
-    if frame < len(video) - max(1, len(video) // 100):
-        raise Unreadable(f'only {frame} of its {len(video)} frames can be read: it is cut or damaged')

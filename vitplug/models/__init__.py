@@ -25,16 +25,10 @@ if find_spec('mmpretrain'):
 
     __all__ += ['DistilledClassifier', 'DiverseClassifier', 'TokenLabelClassifier', 'TokenLabelHead']
 
-# Functions instead of the classes, so that mmdet and mmseg are imported only for configs that use them.
-
 
 @MODELS.register_module('LinearSegHead')
 def build_linear_seg_head(**settings) -> BaseModule:
-    """Builds :class:`vitplug.models.linear_head.LinearSegHead`, which classifies the tokens of maps.
-
-    Args:
-        settings: Arguments of the head.
-    """
+    """Builds :class:`vitplug.models.linear_head.LinearSegHead`; mmseg is imported only for configs that use it."""
     from .linear_head import LinearSegHead
 
     return LinearSegHead(**settings)

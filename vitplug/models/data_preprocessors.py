@@ -7,7 +7,8 @@ from mmengine.model import BaseDataPreprocessor
 from vitplug.hosting import mark_padding
 from vitplug.registry import MODELS
 
-# Functions instead of subclasses, so that mmdet and mmseg are imported only for configs that use them.
+# Functions instead of subclasses, so that mmdet and mmseg are imported only for configs that use them; they take the
+# arguments of the library's class.
 
 
 @MODELS.register_module('DetDataPreprocessor')
@@ -16,27 +17,21 @@ def build_det_data_preprocessor(**settings) -> BaseDataPreprocessor:
 
     The padding of a ``Pad`` transform in the pipeline is not excluded, because the data preprocessor does not know it.
     To pad to a fixed size, use ``batch_augments=[dict(type='BatchFixedSizePad', ...)]`` instead.
-
-    Args:
-        settings: Arguments of mmdet's class.
     """
     from mmdet.models import DetDataPreprocessor
 
-    preprocessor = DetDataPreprocessor(**settings)
-    preprocessor.register_forward_hook(_attach_sizes)
-    return preprocessor
+    return _marking(DetDataPreprocessor(**settings))
 
 
 @MODELS.register_module('SegDataPreProcessor')
 def build_seg_data_preprocessor(**settings) -> BaseDataPreprocessor:
-    """mmseg's ``SegDataPreProcessor``; with it, plugs exclude padding (:mod:`vitplug.hosting.padding`).
-
-    Args:
-        settings: Arguments of mmseg's class.
-    """
+    """mmseg's ``SegDataPreProcessor``; with it, plugs exclude padding (:mod:`vitplug.hosting.padding`)."""
     from mmseg.models import SegDataPreProcessor
 
-    preprocessor = SegDataPreProcessor(**settings)
+    return _marking(SegDataPreProcessor(**settings))
+
+
+def _marking(preprocessor: BaseDataPreprocessor) -> BaseDataPreprocessor:
     preprocessor.register_forward_hook(_attach_sizes)
     return preprocessor
 

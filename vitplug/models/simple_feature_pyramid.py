@@ -14,18 +14,12 @@ SCALES = (4, 2, 1, 0.5)
 
 @MODELS.register_module()
 class LayerNorm2d(nn.LayerNorm):
-    """Layer norm over the channels of maps ``(B, C, H, W)``.
-
-    Args:
-        num_channels: ``C``.
-        eps: Added to the variance.
-    """
+    """Layer norm over the channels of maps ``(B, C, H, W)``."""
 
     def __init__(self, num_channels: int, eps: float = 1e-6):
         super().__init__(num_channels, eps=eps)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps of the same shape."""
         return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
@@ -77,14 +71,7 @@ class SimpleFeaturePyramid(BaseModule):
             self.levels.append(nn.Sequential(*rescale, lateral, smooth))
 
     def forward(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """The levels, fine to coarse.
-
-        Args:
-            inputs: Maps of the backbone; only the last one, ``(B, D, h, w)``, is used.
-
-        Returns:
-            ``num_outs`` maps ``(B, out_channels, s h, s w)``.
-        """
+        """The levels ``(B, out_channels, s h, s w)``, fine to coarse, of the last map ``(B, D, h, w)``."""
         outs = [level(inputs[-1]) for level in self.levels]
         while len(outs) < self.num_outs:
             outs.append(F.max_pool2d(outs[-1], 1, stride=2))

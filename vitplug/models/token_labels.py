@@ -5,7 +5,6 @@ appendix of *Refiner* (A.1) refers to them.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,55 +18,32 @@ from vitplug.registry import MODELS
 from .diversity import DiverseClassifier
 
 
-class Box(NamedTuple):
-    """A box of tokens; ``bottom`` and ``right`` are exclusive."""
+def draw_box(hw: tuple[int, int]) -> tuple[slice, slice]:
+    """Rows and columns of a random box: its share of the grid and its centre are uniform; it is clipped at borders."""
+    side = np.sqrt(1.0 - np.random.uniform())
+    centres = [np.random.randint(length) for length in hw]
+    reaches = [int(length * side) // 2 for length in hw]
+    rows, columns = (slice(max(c - r, 0), min(c + r, n)) for c, r, n in zip(centres, reaches, hw, strict=True))
+    return rows, columns
 
-    top: int
-    left: int
-    bottom: int
-    right: int
 
-    @property
-    def area(self) -> int:
-        return (self.bottom - self.top) * (self.right - self.left)
+class MixToken:
+    """Swaps a random box of patch tokens ``(B, h, w, D)`` with that of the batch in reverse order.
 
-    def swap(self, x_BhwD: Tensor) -> Tensor:
-        """Swaps the box of tokens ``(B, h, w, D)`` with that of the batch in reverse order; its own inverse."""
-        rows, columns = slice(self.top, self.bottom), slice(self.left, self.right)
+    The box is drawn in the first call; the second one swaps the box back.
+    """
+
+    box: tuple[slice, slice] | None = None
+
+    def __call__(self, x_BhwD: Tensor) -> Tensor:
+        self.box = rows, columns = self.box or draw_box(tuple(x_BhwD.shape[1:3]))
         swapped = x_BhwD.clone()
         swapped[:, rows, columns] = x_BhwD.flip(0)[:, rows, columns]
         return swapped
 
 
-def draw_box(hw: tuple[int, int]) -> Box:
-    """A random box for MixToken: its share of the grid and its centre are uniform; it is clipped at the borders."""
-    side = np.sqrt(1.0 - np.random.uniform())
-    centre = [np.random.randint(length) for length in hw]
-    reach = [int(length * side) // 2 for length in hw]
-    low = [max(c - r, 0) for c, r in zip(centre, reach, strict=True)]
-    high = [min(c + r, length) for c, r, length in zip(centre, reach, hw, strict=True)]
-    return Box(*low, *high)
-
-
-class MixToken:
-    """Swaps a random box of patch tokens ``(B, h, w, D)`` in one forward pass, and records it in ``box``."""
-
-    box: Box | None = None
-
-    def __call__(self, x_BhwD: Tensor) -> Tensor:
-        self.box = draw_box(tuple(x_BhwD.shape[1:3]))
-        return self.box.swap(x_BhwD)
-
-
-class TokenTargets(NamedTuple):
-    """Target distributions of a batch: ``image`` ``(B, C)`` and ``tokens`` ``(B, h, w, C)``."""
-
-    image: Tensor
-    tokens: Tensor
-
-
-def make_targets(data_samples: Sequence[DataSample], num_classes: int, smoothing: float) -> TokenTargets:
-    """The targets of images, from their label maps and the positions of their tokens.
+def make_targets(data_samples: Sequence[DataSample], num_classes: int, smoothing: float) -> tuple[Tensor, Tensor]:
+    """The targets of images ``(B, C)`` and tokens ``(B, h, w, C)``, from label maps and the positions of tokens.
 
     A token's scores are the average over its positions, an image's scores the average over all positions. Both are
     passed through the softmax and label smoothing. Scores are 0 for classes that the label map does not have, and for
@@ -93,9 +69,9 @@ def make_targets(data_samples: Sequence[DataSample], num_classes: int, smoothing
     outside = places.isnan().any(dim=-1)
     sampled = F.grid_sample(maps, places.nan_to_num(), mode='bilinear', padding_mode='border', align_corners=False)
     sampled = sampled.masked_fill(outside[:, None], 0.0)
-    image = _smooth(sampled.mean(dim=(2, 3)).softmax(dim=1), smoothing)
-    tokens = _smooth(F.avg_pool2d(sampled, 2).softmax(dim=1), smoothing)
-    return TokenTargets(image, tokens.permute(0, 2, 3, 1))
+    means = sampled.mean(dim=(2, 3)), F.avg_pool2d(sampled, 2)
+    image, tokens = ((1 - smoothing) * mean.softmax(dim=1) + smoothing / num_classes for mean in means)
+    return image, tokens.permute(0, 2, 3, 1)
 
 
 def _spread(labels: Tensor, num_classes: int) -> Tensor:
@@ -104,10 +80,6 @@ def _spread(labels: Tensor, num_classes: int) -> Tensor:
     if int(classes.max()) >= num_classes:
         raise ValueError(f'token labels with class {int(classes.max())}: the head has num_classes={num_classes}')
     return scores.new_zeros(num_classes, *scores.shape[1:]).scatter_(0, classes, scores)
-
-
-def _smooth(target: Tensor, smoothing: float) -> Tensor:
-    return (1 - smoothing) * target + smoothing / target.shape[1]
 
 
 @MODELS.register_module()
@@ -148,31 +120,31 @@ class TokenLabelHead(VisionTransformerClsHead):
         tokens = self.aux_head(feats[-1][:, 1:])
         return super().forward(feats) + tokens.amax(dim=1) / 2
 
-    def loss(self, feats: Sequence[Tensor], data_samples: Sequence[DataSample], box: Box | None = None) -> dict:
+    def loss(self, feats: Sequence[Tensor], data_samples: Sequence[DataSample], mix: MixToken | None = None) -> dict:
         """The two losses.
 
         Args:
             feats: Tokens ``(B, 1 + h * w, D)``, the class token first.
             data_samples: The images' labels, see :func:`make_targets`.
-            box: The box of tokens that MixToken swapped before the first block.
+            mix: What has swapped tokens before the first block.
         """
-        targets = make_targets(data_samples, self.num_classes, self.smoothing)
-        hw = targets.tokens.shape[1:3]
-        if feats[-1].shape[1] != 1 + hw[0] * hw[1]:
+        image, target = make_targets(data_samples, self.num_classes, self.smoothing)
+        hw = target.shape[1:3]
+        if feats[-1].shape[1:-1] != (1 + hw.numel(),):
             raise ValueError(
-                f'SampleTokenPlaces makes labels of {hw[0]} x {hw[1]} tokens, but the backbone gives '
-                f'{feats[-1].shape[1]}: it needs a class token and {hw[0] * hw[1]} patches'
+                f"SampleTokenPlaces makes labels of {hw[0]} x {hw[1]} tokens: the backbone needs out_type='raw', "
+                f'a class token and {hw.numel()} patches, but gives {tuple(feats[-1].shape[1:])}'
             )
         tokens = self.aux_head(feats[-1][:, 1:]).unflatten(1, hw)
-        image = targets.image
-        if box is not None:
+        if mix is not None:
             # Swap the outputs back; the class token has seen both images.
-            tokens = box.swap(tokens)
-            image = torch.lerp(image, image.flip(0), box.area / (hw[0] * hw[1]))
+            tokens = mix(tokens)
+            share = tokens[0, ..., 0][mix.box].numel() / hw.numel()
+            image = torch.lerp(image, image.flip(0), share)
         scores = super().forward(feats)
         return dict(
             loss_cls=self.cls_weight * F.cross_entropy(scores, image),
-            loss_tokens=self.dense_weight * F.cross_entropy(tokens.flatten(0, 2), targets.tokens.flatten(0, 2)),
+            loss_tokens=self.dense_weight * F.cross_entropy(tokens.flatten(0, 2), target.flatten(0, 2)),
         )
 
 
@@ -190,21 +162,17 @@ class TokenLabelClassifier(DiverseClassifier):
             one class token, the head a :class:`TokenLabelHead`.
 
     Raises:
-        ValueError: If backbone, head or ``train_cfg`` are unsuitable.
+        ValueError: If ``train_cfg`` mixes images.
     """
 
     def __init__(self, *, mix_token: bool = True, diversity: Mapping | None = None, **settings):
         super().__init__(diversity=diversity, **settings)
         if getattr(self.data_preprocessor, 'batch_augments', None) is not None:
             raise ValueError('train_cfg.augments: Mixup and CutMix do not mix token labels; remove them')
-        if not isinstance(self.head, TokenLabelHead):
-            raise ValueError(f"head: expected 'vitplug.TokenLabelHead', not {type(self.head).__name__!r}")
-        if getattr(self.backbone, 'out_type', None) != 'raw' or self.backbone.num_output_prefix != 1:
-            raise ValueError("backbone: token labels need a ViT or LVT with out_type='raw' and one class token")
         self.mix_token = mix_token
 
     def loss(self, inputs: Tensor, data_samples: Sequence[DataSample]) -> dict[str, Tensor]:
         """The losses of images ``(B, C, H, W)``."""
         mix = MixToken() if self.mix_token else None
         feats, diversity = self.run_backbone(inputs, mix)
-        return dict(self.head.loss(feats, data_samples, mix.box if mix else None), **diversity)
+        return dict(self.head.loss(feats, data_samples, mix), **diversity)

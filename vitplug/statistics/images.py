@@ -12,7 +12,6 @@ GROUPS = 16
 
 Arrays = Mapping[str, np.ndarray]
 
-
 # What an interval is over.
 IMAGES, GROUPS_OF_IMAGES, ALONE = 'images', 'images, in groups', 'the model alone'
 
@@ -98,18 +97,13 @@ def combined(estimates: Sequence[Estimate], weights: Sequence[float] | None = No
     if len({(one.over, one.mean.shape, one.samples is None or one.samples.shape) for one in estimates}) > 1:
         return None
     weights = weights or [1 / len(estimates)] * len(estimates)
-    first, whole = estimates[0], _sum([one.mean for one in estimates], weights)
-    given = [one.samples for one in estimates if one.samples is not None]
-    if not given:
+    first, whole = estimates[0], sum(weight * one.mean for weight, one in zip(weights, estimates, strict=True))
+    if first.samples is None:
         return exact({'': whole})['']
-    samples = _sum(given, weights)
+    samples = sum(weight * one.samples for weight, one in zip(weights, estimates, strict=True))
     if first.over == GROUPS_OF_IMAGES:
         return jackknife({'': whole}, [{'': sample} for sample in samples], int(first.n.max()))['']
     return student(samples, first.over)
-
-
-def _sum(arrays: Sequence[np.ndarray], weights: Sequence[float]) -> np.ndarray:
-    return np.sum([weight * array for weight, array in zip(weights, arrays, strict=True)], axis=0)
 
 
 def paired(model: Estimate, baseline: Estimate) -> Estimate | None:

@@ -15,7 +15,7 @@ compared seed by seed, so what a seed adds to all of them cancels.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
@@ -48,13 +48,10 @@ class Comparison:
     Attributes:
         seeds: The seeds for which both have a value.
         difference: Mean of variant - baseline over these seeds; None without such seeds.
-        verdict: What follows from ``p_holm``, and for a difference that is not decided from ``p_equal_holm``.
+        verdict: What follows from ``p_holm``, and for a difference that is not decided from ``within``.
         low, high: Ends of the interval of the difference.
-        p: Two-sided p value of the paired t test.
-        p_holm: The same after Holm's correction.
+        p_holm: Two-sided p value of the paired t test after Holm's correction.
         sd: Sample standard deviation of the differences.
-        p_equal: Larger p value of the two one-sided tests; None without a margin.
-        p_equal_holm: The same after Holm's correction.
         within: True if the difference is shown to be smaller than the margin.
     """
 
@@ -63,11 +60,8 @@ class Comparison:
     verdict: Verdict
     low: float | None = None
     high: float | None = None
-    p: float | None = None
     p_holm: float | None = None
     sd: float | None = None
-    p_equal: float | None = None
-    p_equal_holm: float | None = None
     within: bool = False
 
     @property
@@ -94,15 +88,6 @@ def mean_and_sd(values: Sequence[float]) -> tuple[float | None, float | None]:
     """Mean and sample standard deviation (n - 1); None where there are too few values."""
     mean = float(np.mean(values)) if len(values) else None
     return mean, float(np.std(values, ddof=1)) if len(values) > 1 else None
-
-
-def p_equal(differences: np.ndarray, margin: float) -> float:
-    """p value of equality: the larger one of the t tests of ``mean > -margin`` and ``mean < margin``.
-
-    At 5 % this is the question whether the 90 % interval lies within the margin, which is above 0.
-    """
-    low = stats.ttest_1samp(differences, -margin, alternative='greater').pvalue
-    return max(low, stats.ttest_1samp(differences, margin, alternative='less').pvalue)
 
 
 def seeds_needed(difference: float, sd: float) -> int | None:
@@ -152,47 +137,42 @@ def compare(
         for seed, value in by_seed.items():
             if not np.isfinite(value):
                 raise ValueError(f'{label}, seed {seed}: the value is {value}, must be finite')
-    others = {label: by_seed for label, by_seed in values.items() if label != baseline}
-    found = {label: _paired(by_seed, values[baseline], margin) for label, by_seed in others.items()}
+    pairs = {label: _paired(by_seed, values[baseline]) for label, by_seed in values.items() if label != baseline}
+    tests = {label: stats.ttest_1samp(pair[1], 0.0) for label, pair in pairs.items() if pair[2] is None}
     # What cannot be tested yet counts as 1 in the family.
-    p_holm = holm([1.0 if one.p is None else one.p for one in found.values()])
-    p_equal_holm = holm([1.0 if one.p_equal is None else one.p_equal for one in found.values()])
-    return {
-        label: _judged(one, float(p), float(p_equal), greater_is_better)
-        for (label, one), p, p_equal in zip(found.items(), p_holm, p_equal_holm, strict=True)
-    }
+    p_holm = holm([tests[label].pvalue if label in tests else 1.0 for label in pairs])
+    p_equal = holm([_p_equal(pairs[label][1], margin) if label in tests and margin else 1.0 for label in pairs])
+    found = {}
+    for (label, (seeds, differences, untested)), p, equal in zip(pairs.items(), p_holm, p_equal, strict=True):
+        mean, sd = mean_and_sd(differences)
+        if mean is None or untested:
+            found[label] = Comparison(seeds, mean, untested or Verdict.TOO_FEW)
+            continue
+        within = bool(equal <= 1 - LEVEL)
+        verdict = Verdict.EQUAL if within else Verdict.OPEN
+        if p <= 1 - LEVEL:
+            verdict = Verdict.BETTER if (mean > 0) == greater_is_better else Verdict.WORSE
+        ends = tests[label].confidence_interval(LEVEL)
+        found[label] = Comparison(seeds, mean, verdict, float(ends.low), float(ends.high), float(p), sd, within)
+    return found
 
 
-def _paired(by_seed: Mapping[int, float], reference: Mapping[int, float], margin: float | None) -> Comparison:
-    """The tests of a variant, before corrections."""
+def _paired(
+    by_seed: Mapping[int, float], reference: Mapping[int, float]
+) -> tuple[tuple[int, ...], np.ndarray, Verdict | None]:
+    """Common seeds, the differences, and the verdict where these allow no test."""
     seeds = tuple(sorted(by_seed.keys() & reference.keys()))
     ours, theirs = (np.array([some[seed] for seed in seeds], float) for some in (by_seed, reference))
-    differences = ours - theirs
-    mean = float(differences.mean()) if seeds else None
     if len(seeds) < MIN_SEEDS:
-        return Comparison(seeds, mean, Verdict.TOO_FEW)
-    if np.ptp(differences) <= ROUNDING * np.abs([ours, theirs]).max():
-        return Comparison(seeds, mean, Verdict.NO_SPREAD)
-    test = stats.ttest_1samp(differences, 0.0)
-    ends = test.confidence_interval(LEVEL)
-    return Comparison(
-        seeds,
-        mean,
-        Verdict.OPEN,
-        low=float(ends.low),
-        high=float(ends.high),
-        p=float(test.pvalue),
-        sd=float(np.std(differences, ddof=1)),
-        p_equal=None if margin is None else p_equal(differences, margin),
-    )
+        return seeds, ours - theirs, Verdict.TOO_FEW
+    has_spread = np.ptp(ours - theirs) > ROUNDING * np.abs([ours, theirs]).max()
+    return seeds, ours - theirs, None if has_spread else Verdict.NO_SPREAD
 
 
-def _judged(found: Comparison, p_holm: float, p_equal_holm: float, greater_is_better: bool) -> Comparison:
-    if found.difference is None or found.p is None:
-        return found
-    within = found.p_equal is not None and p_equal_holm <= 1 - LEVEL
-    verdict = Verdict.EQUAL if within else Verdict.OPEN
-    if p_holm <= 1 - LEVEL:
-        verdict = Verdict.BETTER if (found.difference > 0) == greater_is_better else Verdict.WORSE
-    equal = None if found.p_equal is None else p_equal_holm
-    return replace(found, verdict=verdict, p_holm=p_holm, p_equal_holm=equal, within=within)
+def _p_equal(differences: np.ndarray, margin: float) -> float:
+    """The larger one of the p values of ``mean > -margin`` and ``mean < margin``.
+
+    At 5 % this is the question whether the 90 % interval lies within the margin.
+    """
+    low = stats.ttest_1samp(differences, -margin, alternative='greater').pvalue
+    return max(low, stats.ttest_1samp(differences, margin, alternative='less').pvalue)

@@ -5,8 +5,6 @@ from importlib.util import find_spec
 
 from torch import nn
 
-from vitplug.stacks import install_packages
-
 from .classification import Classification
 from .detection import Detection
 from .segmentation import Segmentation
@@ -43,4 +41,4 @@ def check_scope(cfg) -> None:
     try:
         importlib.import_module(scope)
     except ImportError as error:
-        raise ImportError(f'{scope} cannot be imported ({error}): run make setup, or {install_packages()}') from error
+        raise ImportError(f'{scope} cannot be imported ({error}): run make setup, or see docs/stacks.md') from error

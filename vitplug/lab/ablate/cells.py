@@ -22,10 +22,9 @@ from typing import Any
 
 from mmengine.config import Config
 
-from vitplug.config.data_files import data_places
-from vitplug.config.parts import as_list, strings_in
+from vitplug.config.parts import as_list, data_places, strings_in
 from vitplug.config.text import config_text, named
-from vitplug.files.fingerprint import of_file, of_folder, of_names
+from vitplug.files.folders import of_file, of_folder, of_names
 from vitplug.files.whole import write_text
 
 PACKAGE = Path(__file__).resolve().parents[2]

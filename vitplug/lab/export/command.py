@@ -13,7 +13,7 @@ from torch.export import ExportedProgram
 
 from vitplug.checkpoints.files import local_file
 from vitplug.config.options import add_allow_changes, add_options, add_shape, model_parser
-from vitplug.files.fingerprint import file_hash
+from vitplug.files.folders import file_hash
 from vitplug.hosting import PluggedModel
 from vitplug.lab.image_size import read_image_size
 from vitplug.lab.study.runs import turns_channels

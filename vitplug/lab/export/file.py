@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from vitplug.checkpoints.files import local_file
-from vitplug.files.fingerprint import file_hash
+from vitplug.files.folders import file_hash
 from vitplug.hosting.padding import valid_sizes
 from vitplug.tasks import task_of
 

@@ -16,8 +16,7 @@ from vitplug.commands import add_device, call
 from vitplug.config.options import add_allow_changes, add_options, model_parser
 from vitplug.config.parts import loader_leaves
 from vitplug.errors import one_line_errors
-from vitplug.files.fingerprint import file_hash
-from vitplug.files.folders import IMAGE_SUFFIXES
+from vitplug.files.folders import IMAGE_SUFFIXES, file_hash
 from vitplug.files.named import check_new_file
 from vitplug.files.whole import write_bytes
 from vitplug.hosting import PluggedModel
