@@ -97,13 +97,17 @@ def combined(estimates: Sequence[Estimate], weights: Sequence[float] | None = No
     if len({(one.over, one.mean.shape, one.samples is None or one.samples.shape) for one in estimates}) > 1:
         return None
     weights = weights or [1 / len(estimates)] * len(estimates)
-    first, whole = estimates[0], sum(weight * one.mean for weight, one in zip(weights, estimates, strict=True))
+    first, whole = estimates[0], _sum([one.mean for one in estimates], weights)
     if first.samples is None:
         return exact({'': whole})['']
-    samples = sum(weight * one.samples for weight, one in zip(weights, estimates, strict=True))
+    samples = _sum([one.samples for one in estimates if one.samples is not None], weights)
     if first.over == GROUPS_OF_IMAGES:
         return jackknife({'': whole}, [{'': sample} for sample in samples], int(first.n.max()))['']
     return student(samples, first.over)
+
+
+def _sum(arrays: Sequence[np.ndarray], weights: Sequence[float]) -> np.ndarray:
+    return np.sum([weight * array for weight, array in zip(weights, arrays, strict=True)], axis=0)
 
 
 def paired(model: Estimate, baseline: Estimate) -> Estimate | None:

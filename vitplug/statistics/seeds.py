@@ -144,7 +144,7 @@ def compare(
     p_equal = holm([_p_equal(pairs[label][1], margin) if label in tests and margin else 1.0 for label in pairs])
     found = {}
     for (label, (seeds, differences, untested)), p, equal in zip(pairs.items(), p_holm, p_equal, strict=True):
-        mean, sd = mean_and_sd(differences)
+        mean, sd = mean_and_sd(differences.tolist())
         if mean is None or untested:
             found[label] = Comparison(seeds, mean, untested or Verdict.TOO_FEW)
             continue
