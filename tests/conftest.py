@@ -8,7 +8,6 @@ import signal
 import sys
 from unittest import mock
 
-import numpy as np
 import pytest
 from hypothesis import settings
 from joblib import cpu_count
@@ -123,27 +122,12 @@ def _own_mmengine_globals():
         manager._instance_dict.clear()
 
 
-@pytest.fixture(scope='session', autouse=True)
-def _stock_schemes():
-    """mmengine's ways to read checkpoints, as they are before any command runs in this process."""
-    from mmengine.runner.checkpoint import CheckpointLoader
-
-    return dict(CheckpointLoader._schemes)
-
-
 @pytest.fixture(autouse=True)
-def _own_readers(_stock_schemes):
+def _own_readers():
     """A command that makes this process read no pickles must not do so for the next test."""
-    from mmengine.fileio.handlers.registry_utils import file_handlers
     from mmengine.runner.checkpoint import CheckpointLoader
 
-    own = (
-        mock.patch.dict(os.environ),
-        mock.patch.dict(file_handlers),
-        mock.patch.object(np, 'load', np.load),
-        mock.patch.object(CheckpointLoader, '_schemes', dict(_stock_schemes)),
-    )
-    with own[0], own[1], own[2], own[3]:
+    with mock.patch.dict(os.environ), mock.patch.dict(CheckpointLoader._schemes):
         yield
 
 

@@ -24,23 +24,14 @@ def test_places_are_joined_as_the_library_joins_them():
     assert places(dataset, 'mmdet') == {'dataset.data_prefix.img': '/abs', 'dataset.ann_file': 'd/a.json'}
 
 
-def test_a_split_is_a_folder_of_the_root_as_in_imagenet(tmp_path):
-    (tmp_path / 'val').mkdir()
-    dataset = dict(type='ImageNet', data_root=str(tmp_path), split='val')
-    assert places(dataset) == {'dataset.data_prefix.img_path': f'{tmp_path}/val'}
-
-
 def test_data_sets_in_wrappers_have_places_of_their_own():
+    """A built one and one that no library knows have none."""
     leaf = dict(type='CustomDataset', data_root='d')
-    dataset = dict(type='ConcatDataset', datasets=[leaf, dict(type='RepeatDataset', times=2, dataset=leaf)])
-    assert list(places(dataset)) == [
+    inner = [leaf, dict(type='RepeatDataset', times=2, dataset=leaf), object(), dict(type='NoSuchDataset')]
+    assert list(places(dict(type='ConcatDataset', datasets=inner))) == [
         'dataset.datasets.0.data_prefix.img_path',
         'dataset.datasets.1.dataset.data_prefix.img_path',
     ]
-
-
-def test_data_sets_that_are_built_or_unknown_have_no_place():
-    assert places(dict(type='NoSuchDataset')) == places(dict(type='ConcatDataset', datasets=[object()])) == {}
 
 
 def test_annotations_of_evaluators_are_places():

@@ -27,7 +27,8 @@ def replace(value: Any, **changes: Any) -> Any:
 
 
 def register_load_state_dict_pre_hook(module: nn.Module, hook: Callable) -> RemovableHandle:
-    """Registers ``hook(module, state_dict, prefix, ...)``, called before a module loads a state dict."""
-    if hasattr(module, 'register_load_state_dict_pre_hook'):
-        return module.register_load_state_dict_pre_hook(hook)
+    """Registers ``hook(module, state_dict, prefix, ...)``, called before a module loads a state dict.
+
+    By the name that it also has before torch 2.5.
+    """
     return module._register_load_state_dict_pre_hook(hook, with_module=True)

@@ -26,14 +26,6 @@ def test_probabilities_of_half_precision_scores_are_not_rounded(dtype):
     assert_close(record.kept['probs'].double(), expected, rtol=1e-6, atol=1e-7)
 
 
-def test_fused_attention_is_restored_after_an_error():
-    from vitplug.attention import core
-
-    with pytest.raises(KeyError), fused_attention(False):
-        raise KeyError
-    assert core._fused_enabled
-
-
 def test_attention_dropout_draws_in_both_forms():
     q = torch.randn(1, 1, 2, 64, 8)
     for fused in (True, False):
@@ -104,15 +96,6 @@ def test_tokens_of_a_window_that_were_no_neighbours_are_masked(height, width, wi
             wrapped = [[p + shift >= side for p, side in zip(t, (padded_h, padded_w), strict=True)] for t in (a, b)]
             expected = 0.0 if wrapped[0] == wrapped[1] else MASKED
             assert mask[r * cols + c, i, j] == expected
-
-
-@pytest.mark.parametrize('size', [(8, 8), (9, 14), (4, 12)], ids=str)
-def test_mask_is_the_hosts(size):
-    from mmpretrain.models.utils.attention import ShiftWindowMSA
-
-    layout = WindowLayout(*size, 4, 2)
-    expected = ShiftWindowMSA.get_attn_mask(layout.padded, window_size=4, shift_size=2)
-    assert torch.equal(layout.mask(torch.device('cpu')), expected)
 
 
 def test_masks_are_cached_and_the_cache_is_bounded():

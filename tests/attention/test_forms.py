@@ -121,24 +121,12 @@ def test_rows_at_a_time_are_twins_of_all(plugs, monkeypatch):
         assert_close(fast, step(model, x), rtol=1e-9, atol=1e-9)
 
 
-@DEVICES
 @pytest.mark.parametrize('host', [vit, swin])
 @pytest.mark.parametrize('plugs', PLUGS)
-def test_fused_models_are_twins_of_plain_ones(plugs, host, device):
+def test_models_in_the_forms_of_a_gpu_are_twins_of_plain_ones(plugs, host):
+    """The contract compares those of a CPU."""
     model, x = randomize(host(plugs=PLUGS[plugs])).double().eval(), images(40, 56)
-    with tuning.tuned_for(device):
+    with tuning.tuned_for('cuda'):
         fast = step(model, x)
     with fused_attention(False):
         assert_close(fast, step(model, x), rtol=1e-9, atol=1e-9)
-
-
-def test_fast_forms_under_autocast():
-    plugs = [dict(type='ResidualAttention'), dict(type='GaussianAttentionBias')]
-    for chosen in (plugs, [dict(type='Refiner')], [dict(type='Refiner', expansion=0, constraint='spatial')]):
-        model, x = randomize(vit(plugs=chosen)), images(40, 56, dtype=torch.float32)
-        exact = model(x)[0]
-        with torch.autocast('cpu', torch.bfloat16):
-            (out,) = model(x)
-        out.float().sum().backward()
-        assert (out - exact).abs().mean() / exact.abs().mean() < 16 * torch.finfo(torch.bfloat16).eps
-        assert all(p.grad.isfinite().all() for p in model.parameters())

@@ -161,12 +161,3 @@ def test_kept_gradients_are_autograds(host, plugs):
     for (name, index), grad in zip(tensors, grads, strict=True):
         assert_close(found[name][index].grad, grad, msg=lambda text, at=(name, index): f'{at}: {text}')
         assert grad.any()
-
-
-def test_without_gradients_none_are_kept():
-    with torch.no_grad():
-        _, found = build('vit', 'none').forward_intermediates(images(*SIZE), 'maps', with_grad=True)
-    assert not found['maps'][0].requires_grad
-    outs, found = build('vit', 'none').forward_intermediates(images(*SIZE), 'block')
-    outs[0].sum().backward()
-    assert not found['block'][0].retains_grad

@@ -1,13 +1,13 @@
 """A fake GPU: torch's fake tensors on the device cuda."""
 
 from contextlib import ExitStack, contextmanager
-from importlib import import_module
-from unittest.mock import Mock, patch
+from unittest.mock import patch
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-PRECISIONS = {'float32': None, 'float16': torch.float16, 'bfloat16': torch.bfloat16}
+# Types of autocast; None is float32.
+PRECISIONS = (None, torch.float16, torch.bfloat16)
 
 
 @contextmanager
@@ -19,9 +19,3 @@ def on_fake_gpu():
         stack.enter_context(patch('torch.cuda.amp.common.amp_definitely_not_available', lambda: False))
         stack.enter_context(patch('torch.cuda.is_bf16_supported', lambda: True))
         yield
-
-
-def without_roi_kernels():
-    """Lets mmcv's RoIAlign run on fake tensors, which have no numbers that its kernel could read."""
-    module = import_module('mmcv.ops.roi_align')  # mmcv.ops has a function of this name
-    return patch.object(module, 'ext_module', Mock())

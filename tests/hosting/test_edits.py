@@ -89,21 +89,6 @@ def test_identity_and_recorded_values_with_plugs(make, plugs):
     assert_close(changed['maps'][1], 2 * found['maps'][1])
 
 
-@pytest.mark.parametrize('plugs', ['none', 'gab', 'refiner'])
-@torch.no_grad()
-def test_no_heads_are_the_block_without_attention(plugs):
-    """Beside a model that is built without the branch. Heads of zero leave the projection's bias, here zero."""
-    chosen = [dict(plug, layers=[0, 2, 3]) for plug in PLUGS[plugs]]
-    model = randomize(vit(plugs=chosen)).double().eval()
-    without = vit(plugs=chosen, layer_cfgs=[{}, dict(with_attn=False), {}, {}]).double().eval()
-    model.plugged_blocks()[1].attn.proj.bias.zero_()
-    assert not without.load_state_dict(model.state_dict(), strict=False).missing_keys
-    x = images(*SIZE)
-    for name in ('heads', 'attn'):
-        same_outs(model.forward_edited(x, {name: {1: nothing}}), without(x), exact=False)
-    assert not torch.allclose(model(x)[0], without(x)[0])
-
-
 @pytest.mark.parametrize('make', [vit, swin, swin_v2], ids=['vit', 'swin', 'swin-v2'])
 @torch.no_grad()
 def test_one_head_by_hand(make):

@@ -27,14 +27,6 @@ def test_plans_are_bounded_and_belong_to_no_copy():
         assert_close(copied(x), expected)
 
 
-def test_a_plan_made_in_inference_mode_serves_training():
-    model, x = randomize(swin(plugs=PLUGS)).double(), images(40, 56)
-    with torch.inference_mode():
-        model(x)
-    sum(out.sum() for out in model(x)).backward()
-    assert all(p.grad is not None for p in model.parameters())
-
-
 @pytest.mark.parametrize('put', [setattr, lambda part, name, module: part._modules.update({name: module})])
 def test_a_module_that_is_replaced_is_found_in_the_next_forward(put):
     """As PEFT and quantisers replace modules."""

@@ -6,12 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
 from torch_vit import DIMS, HEADS, TorchViT
 
-from vitplug.plugs import (
-    PLUG_TYPES,
-)
+from vitplug.plugs import PLUG_TYPES
 
 TOGETHER = 'gab+cb+residual+uniform'
 BLOCKED = """
@@ -70,20 +67,3 @@ def test_stock_weights_fit_heads_that_plugs_have_changed():
     assert not unexpected and not [name for name in missing if 'plugs' not in name]
     kept = changed.blocks[0].attn.proj.weight[:, : plain.blocks[0].attn.proj.in_features]
     assert torch.equal(kept, plain.blocks[0].attn.proj.weight) and changed.blocks[0].shape.value_heads == HEADS + 1
-
-
-def test_without_plugs_it_is_torchs_transformer():
-    model, layers = TorchViT('none').eval(), []
-    for block in model.blocks:
-        layer = nn.TransformerEncoderLayer(DIMS, HEADS, 2 * DIMS, 0.0, 'gelu', batch_first=True, norm_first=True).eval()
-        pairs = ((layer.self_attn.out_proj, block.attn.proj), (layer.linear1, block.mlp.fc1))
-        pairs += ((layer.linear2, block.mlp.fc2), (layer.norm1, block.norm1), (layer.norm2, block.norm2))
-        for theirs, own in pairs:
-            theirs.load_state_dict(own.state_dict())
-        layer.self_attn.in_proj_weight.data = block.attn.qkv.weight.data
-        layer.self_attn.in_proj_bias.data = block.attn.qkv.bias.data
-        layers.append(layer)
-    images = torch.rand(2, 3, 32, 32)
-    tokens, hw = model.embed(images)
-    expected = model.format_output(0, nn.Sequential(*layers)(tokens), hw)
-    torch.testing.assert_close(model(images)[0], expected)
