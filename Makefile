@@ -1,4 +1,5 @@
-# make demo   train and evaluate three small models on real images, write a table and pictures (one: TASK=detection)
+# make demo   train and evaluate three small models on real images, write a table and pictures (one: TASK=detection);
+#             TASK=pretrained shows what plugs and tools do with a trained ViT, whose weights it downloads (90 MB)
 # make test   lint and run the unit tests; make test-integration runs trainings and commands, make test-all every test,
 #             make test-huggingface those that need transformers
 # make bench  measure the cost of every plug (half an hour or more, needs an idle machine)
@@ -16,14 +17,16 @@ DONE     := $(VENV)/.vitplug
 OPS      ?= torchvision
 WORK_DIR ?= work_dirs/demo
 TASKS    := classification segmentation detection
-TASK     ?= $(TASKS)
+# Known once they have been downloaded; make demo then ends with them.
+WEIGHTS  := checkpoints/dinov2-s-focus.pth
+TASK     ?= $(TASKS) $(if $(wildcard $(WEIGHTS)),pretrained)
 
 ifeq ($(filter $(OPS),torchvision compiled),)
 $(error OPS=$(OPS): choose torchvision or compiled)
 endif
 # Said before the long steps of the set-up.
-ifneq ($(filter-out $(TASKS),$(TASK)),)
-$(error TASK=$(TASK): choose of $(TASKS))
+ifneq ($(filter-out $(TASKS) pretrained,$(TASK)),)
+$(error TASK=$(TASK): choose of $(TASKS) pretrained)
 endif
 
 .DEFAULT_GOAL := help
@@ -87,8 +90,18 @@ $(DONE)/test: $(DONE)/checked
 
 # --- targets that need the set-up ---
 
-demo: setup
-	@$(PY) tools/demo.py --task $(TASK) --work-dir $(WORK_DIR)
+# What the weights of an ONNX file and the photographs need beside the set-up.
+$(DONE)/pretrained: $(DONE)/checked
+	$(PIP) onnx scikit-image
+	@touch $@
+
+demo: setup $(if $(filter pretrained,$(TASK)),$(DONE)/pretrained)
+ifneq ($(filter $(TASKS),$(TASK)),)
+	@$(PY) tools/demo.py --task $(filter $(TASKS),$(TASK)) --work-dir $(WORK_DIR)
+endif
+ifneq ($(filter pretrained,$(TASK)),)
+	@$(PY) tools/pretrained_demo.py --work-dir $(WORK_DIR) $(if $(CAMVID),--camvid $(CAMVID))
+endif
 
 PYTEST := $(PY) -m pytest -n auto --dist worksteal
 

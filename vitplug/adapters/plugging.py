@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from vitplug.attention.intermediates import Reduce
-from vitplug.hosting import plugs_text
+from vitplug.hosting import PluggedModel, plugs_text
 from vitplug.plugs.plug_set import is_plug
 
 from .blocks import Plugged, PluggedBlock, PluggedStage, describe_block, give_class, take_class
@@ -108,12 +108,14 @@ def _unplug(host: AdaptedModel) -> None:
         del config.plugs
 
 
-def host_of(model: nn.Module) -> AdaptedModel:
-    """The model with plugs as the analyses of vitplug take it, a :class:`~vitplug.hosting.PluggedModel`.
+def host_of(model: nn.Module) -> PluggedModel:
+    """The model with plugs as the analyses of vitplug take it; a backbone of vitplug is one itself.
 
     Raises:
         ValueError: If the model has no plugs, or several parts with plugs.
     """
+    if isinstance(model, PluggedModel):
+        return model
     hosts = _hosts(model)
     if len(hosts) > 1:
         raise ValueError(f'{type(model).__name__} has several parts with plugs: give one of {", ".join(hosts)}')

@@ -1,0 +1,23 @@
+# The digits' scenes, in colour and enlarged to twice their size, with a linear head on a frozen DINOv2-S.
+# python tools/train.py configs/foundation/dinov2-s-p14_linear_1xb4-200i_digits-224x224.py
+_base_ = [
+    '../_base_/models/linear_dinov2-s-p14.py',
+    '../_base_/datasets/digits_segmentation.py',
+    '../_base_/schedules/cosine_200i.py',
+    '../_base_/default_runtime_mmseg.py',
+]
+enlarged = [dict(type='LoadImageFromFile'), dict(type='Resize', scale_factor=2.0), dict(type='LoadAnnotations')]
+train_dataloader = dict(
+    batch_size=4,
+    dataset=dict(
+        pipeline=[
+            dict(type='LoadImageFromFile'),
+            dict(type='LoadAnnotations'),
+            dict(type='Resize', scale_factor=2.0),
+            dict(type='RandomCrop', crop_size=(224, 224)),
+            dict(type='PackSegInputs'),
+        ]
+    ),
+)
+# The label maps are loaded last: the evaluation needs them at the original size.
+val_dataloader = test_dataloader = dict(dataset=dict(pipeline=[*enlarged, dict(type='PackSegInputs')]))
