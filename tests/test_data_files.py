@@ -5,7 +5,7 @@ from pathlib import Path
 from mmengine.config import ConfigDict
 
 from vitplug.config.parts import data_places
-from vitplug.tasks import check_scope
+from vitplug.tasks.libraries import check_scope
 
 
 def places(dataset, scope='mmpretrain', **more):

@@ -61,7 +61,7 @@ def training_step(scope: str) -> str:
     from mmengine.optim import OptimWrapper
     from mmengine.registry import MODELS, init_default_scope
 
-    from vitplug.tasks import TASKS
+    from vitplug.tasks.libraries import TASKS
 
     MMLogger.get_current_instance().setLevel('ERROR')
     init_default_scope(scope)

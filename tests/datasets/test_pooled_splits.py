@@ -1,8 +1,6 @@
 """The pooled lists of four data sets: found, checked, cut as the paper's script cuts them, and read by mmpretrain."""
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +11,6 @@ from torchvision.datasets import ImageFolder
 
 from vitplug.datasets.pooled_splits import POOLS, split_pool, write_pooled_lists
 
-TOOL = Path(__file__).resolve().parents[2] / 'tools' / 'dataset_converters' / 'pooled_splits.py'
 PARTS = ('train', 'val', 'test')
 # Capitals sort before small letters, and 10 before 2, as they do in ImageFolder.
 BREEDS = [f'{"Dn"[i % 2]}{20000 + i:08d}-Breed_{i}' for i in range(120)]
@@ -116,7 +113,7 @@ def test_lists_are_those_of_the_papers_script_on_an_image_folder(data, tmp_path_
 def test_sizes_of_the_whole_data_sets():
     """The paper's script says 9144 and 6400 for Caltech-101; 0.7 * 20580 is a little less than 14406 in floats."""
     sizes = {
-        name: [len(part) for part in split_pool([None] * pool.num_images, 0).values()] for name, pool in POOLS.items()
+        name: [len(part) for part in split_pool([None] * pool.num_images).values()] for name, pool in POOLS.items()
     }
     assert sizes == {
         'pets': [5173, 1108, 1108],
@@ -155,13 +152,3 @@ def test_damage_is_named_and_nothing_is_written(case, tmp_path):
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         write(name, tmp_path)
     assert not (tmp_path / 'meta').exists()
-
-
-@pytest.mark.integration
-def test_command(tmp_path):
-    make_dogs(tmp_path)
-    command = [sys.executable, str(TOOL), 'dogs', str(tmp_path)]
-    done = subprocess.run([*command, '--images', '360'], capture_output=True, text=True)
-    assert f'{tmp_path}/meta/pooled_val.txt: 54 images' in done.stdout
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 2 and 'add --images 360' in done.stderr and 'Traceback' not in done.stderr

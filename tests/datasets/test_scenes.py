@@ -2,9 +2,6 @@
 
 import json
 import struct
-import subprocess
-import sys
-from pathlib import Path
 
 import cv2
 import numpy as np
@@ -16,7 +13,6 @@ from vitplug.datasets import digit_scenes as digits
 from vitplug.datasets import garment_scenes as garments
 from vitplug.datasets import scenes as composer
 
-REPO = Path(__file__).parents[2]
 ARGS = dict(seed=3, num_classification=(40, 20), num_scenes=(12, 6))
 
 
@@ -152,24 +148,6 @@ def test_wrong_arguments_are_refused(tmp_path, change):
     with pytest.raises(ValueError, match='expected'):
         make(tmp_path / 'digits', **change)
     assert not list(tmp_path.iterdir())
-
-
-def test_what_is_stopped_leaves_no_folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(composer, 'visible_masks', lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        make(tmp_path / 'digits')
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.integration
-def test_command(made, tmp_path):
-    tool = REPO / 'tools/dataset_converters/make_digit_scenes.py'
-    numbers = ('--seed=3', '--num-cls-train=40', '--num-cls-val=20', '--num-train=12')
-    command = [sys.executable, tool, f'--out={tmp_path / "digits"}', *numbers]
-    assert subprocess.run([*command, '--num-val=6'], env={'PYTHONPATH': str(REPO)}).returncode == 0
-    assert tree(tmp_path / 'digits') == tree(made)
-    done = subprocess.run([*command, '--num-val=0'], env={'PYTHONPATH': str(REPO)}, capture_output=True, text=True)
-    assert done.returncode == 2 and 'Traceback' not in done.stderr
 
 
 # --- garments ---

@@ -12,7 +12,8 @@ from mmengine.config import ConfigDict
 from PIL import Image
 
 from vitplug.runs.checks import check_data
-from vitplug.runs.checks.accounts import IMAGES, OBJECTS, account_coco
+from vitplug.runs.checks.accounts import IMAGES, OBJECTS
+from vitplug.runs.checks.coco import account_coco
 
 
 def picture(path, size=(40, 30), **options):
@@ -37,7 +38,7 @@ def coco(tmp_path):
     """Checks a COCO file as data and as what a metric reads; gives the remarks."""
     picture(tmp_path / 'images' / 'a.png')
 
-    def check(data, metric=None, metric_type='CocoMetric', load=(), **settings):
+    def check(data, metric=None, load=(), **settings):
         for split, one in dict(train=data, val=metric or data).items():
             (tmp_path / f'{split}.json').write_text(one if isinstance(one, str) else json.dumps(one))
         dataset = dict(
@@ -49,7 +50,7 @@ def coco(tmp_path):
             pipeline=[dict(type='LoadImageFromFile', **dict(load))],
             **settings,
         )
-        evaluator = dict(type=metric_type, ann_file=str(tmp_path / 'val.json'))
+        evaluator = dict(type='CocoMetric', ann_file=str(tmp_path / 'val.json'))
         cfg = ConfigDict(default_scope='mmdet', val_dataloader=dict(dataset=dataset), val_evaluator=evaluator)
         return check_data(cfg, ('val',))
 
@@ -117,12 +118,9 @@ THREE = [dict(id=1, name='cat'), dict(id=2, name='dog'), dict(id=3, name='dog')]
 # A broken file, what is said, and the file that is mended as it is said.
 BROKEN = {
     'no JSON': ('{"images": [', r'train\.json is no JSON in UTF-8', content()),
-    'a byte order mark': ('\ufeff{}', 'is no JSON in UTF-8', content()),
-    'another form': ('7', 'is no COCO file', content()),
-    'no images': (content(images=[]), 'has no images', content()),
     'an entry without area': (
         content(annotations=[{key: BOX[key] for key in BOX if key != 'area'} | dict(id=1)]),
-        'annotations lacks one of .*area',
+        'an entry of annotations has no area',
         content(),
     ),
     # Before: perfect predictions scored 0.626 instead of 1.000.
@@ -136,14 +134,17 @@ BROKEN = {
         f'{name} of {key} is a text': (renumbered(content({}, {}), key, name, '1'), "'1', and match", content({}, {}))
         for key, name in (('annotations', 'id'), ('annotations', 'image_id'), ('images', 'id'))
     },
-    'an id twice': (renumbered(content({}, {}), to=2), 'id of annotations: 2 occurs more than once', content({}, {})),
+    'an id twice': (
+        renumbered(content({}, {}), to=2),
+        'the id 2 of annotations occurs 2 times: give each its own',
+        content({}, {}),
+    ),
     # Before: the label of the second one was beyond the classes.
     'two categories of one name': (
         content(categories=THREE),
-        "several categories are named 'dog'.*a name of its own",
+        "the name 'dog' of categories occurs 2 times: give each its own",
         content(categories=THREE[:2]),
     ),
-    'infinite boxes': (content(dict(bbox=[0, 0, float('inf'), 4])), 'expected four finite numbers', content()),
 }
 
 
@@ -153,12 +154,6 @@ def test_broken_coco_files_and_their_remedies(coco, case):
     with pytest.raises(ValueError, match=said):
         coco(broken)
     assert coco(mended) == []
-
-
-@pytest.mark.parametrize('metric_type', ['LVISMetric', 'CocoPanopticMetric'])
-def test_files_of_other_metrics_have_other_entries(coco, metric_type):
-    other = content(images=[dict(id=1)], annotations=[dict(image_id=1, segments_info=[])])
-    assert coco(content(), other, metric_type) == []
 
 
 def test_a_file_of_a_test_may_have_no_annotations(coco):
@@ -190,7 +185,7 @@ def test_a_metric_on_one_of_two_files_of_the_loader(tmp_path):
 
 @pytest.mark.parametrize(
     ('size', 'said'),
-    [((80, 60), r'80 x 60 pixels .* 40 x 30: .* 0\.5 times'), ((30, 40), 'width and height are swapped')],
+    [((80, 60), r'80 x 60 pixels .* 40 x 30: annotate'), ((30, 40), 'width and height are swapped')],
 )
 def test_images_of_another_size_than_annotated(coco, tmp_path, size, said):
     """Before: only check_dataset saw it."""
@@ -199,34 +194,28 @@ def test_images_of_another_size_than_annotated(coco, tmp_path, size, said):
         coco(content())
 
 
-@pytest.mark.parametrize('backend', ['cv2', 'pillow'])
 @pytest.mark.parametrize('turns', [True, False])
-def test_annotations_of_turned_and_of_stored_pixels(coco, tmp_path, backend, turns):
+def test_annotations_of_turned_and_of_stored_pixels(coco, tmp_path, turns):
     """The loader decides which; the remedy that is named is the other one."""
     exif = Image.Exif()
     exif[0x0112] = 6
     picture(tmp_path / 'images' / 'a.png', (30, 40) if turns else (40, 30), exif=exif)
     flags = ['color_ignore_orientation', 'color']
-    right, wrong = (dict(color_type=flags[turns is one], imdecode_backend=backend) for one in (True, False))
+    right, wrong = (dict(color_type=flags[turns is one]) for one in (True, False))
     assert coco(content(), load=right) == []
     with pytest.raises(ValueError, match=rf"swapped\. Where EXIF .*'{right['color_type']}'"):
         coco(content(), load=wrong)
 
 
-@pytest.mark.parametrize('name', ['images\\a.png', 'A.PNG'])
-def test_names_that_another_system_wrote(coco, name):
+@pytest.mark.parametrize('name', ['images\\ä.png', 'Ä.PNG', unicodedata.normalize('NFC', 'ä.png')])
+def test_names_that_another_system_wrote(coco, tmp_path, name):
+    there = unicodedata.normalize('NFD', 'ä.png')
+    picture(tmp_path / 'images' / there)
     data = content(images=[dict(id=1, file_name=name, width=40, height=30)])
-    with pytest.raises(ValueError, match=r'there is a\.png \(.*\): write the name as the file has it'):
+    with pytest.raises(ValueError, match=rf'there is {there} \(.*\): write the name as the file has it'):
         coco(data)
-    data['images'][0]['file_name'] = 'a.png'
+    data['images'][0]['file_name'] = there
     assert coco(data) == []
-
-
-def test_names_in_another_unicode_form(coco, tmp_path):
-    picture(tmp_path / 'images' / unicodedata.normalize('NFD', 'ä.png'))
-    data = content(images=[dict(id=1, file_name=unicodedata.normalize('NFC', 'ä.png'), width=40, height=30)])
-    with pytest.raises(ValueError, match='Unicode form'):
-        coco(data)
 
 
 def test_a_broken_image_is_left_to_the_loader_of_the_training(coco, tmp_path):
@@ -276,8 +265,8 @@ def test_endings_in_capitals_are_counted(maps, tmp_path):
     for folder in ('images', 'maps'):
         (tmp_path / folder / 'b.png').rename(tmp_path / folder / 'b.PNG')
     [remark] = maps()
-    assert '1 images kept; left out: 1 images whose names do not end in .png, as img_suffix says, e.g. b.PNG' in remark
-    with pytest.raises(ValueError, match=r'no images are left.*do not end in \.jpg'):
+    assert '1 images kept; left out: 1 files of another place or ending' in remark and 'e.g. b.PNG' in remark
+    with pytest.raises(ValueError, match=r'no images are left.* files of another place'):
         maps(img_suffix='.jpg')
 
 
@@ -286,14 +275,14 @@ def test_label_maps_without_an_image_are_counted(maps, tmp_path):
     [remark] = maps()
     assert '1 label maps without an image, e.g. b.png' in remark
     (tmp_path / 'maps' / 'a.png').unlink()
-    with pytest.raises(ValueError, match=r'a\.png and so 1 of 1 images have no label map'):
+    with pytest.raises(ValueError, match=r'1 of 1 images have no label map, such as .*a\.png: add'):
         maps()
 
 
 def test_label_maps_of_a_lossy_format(maps, tmp_path):
     """Before: 12 drawn classes became 15."""
     picture(tmp_path / 'maps' / 'a.jpg')
-    with pytest.raises(ValueError, match=r'label maps \*\.jpg .* JPEG changes the labels'):
+    with pytest.raises(ValueError, match=r'\.jpg: JPEG changes the labels'):
         maps(seg_map_suffix='.jpg')
 
 
@@ -322,7 +311,9 @@ def test_labels_are_those_that_the_loader_makes(maps, tmp_path):
 
 @pytest.mark.parametrize('settings', [dict(head=0), dict(metric=0), dict(ignore_index=0)])
 def test_head_metric_and_data_ignore_one_label(maps, settings):
-    with pytest.raises(ValueError, match=r'ignore_index = 0.*ignore different labels'):
+    with pytest.raises(
+        ValueError, match=r'ignore_index = (0|255, and the data ignores 0).*: set both to that of the label maps'
+    ):
         maps(**settings)
 
 
@@ -359,7 +350,7 @@ def test_class_folders_that_are_numbers(folders, tmp_path):
     """Before: 100 % in the validation, and the names of other classes in predictions."""
     numbers, names = list(map(str, range(12))), [f'class {number}' for number in range(12)]
     assert folders(numbers) == folders(numbers, sorted(numbers)) == []
-    with pytest.raises(ValueError, match=r"label 2 is '10' and named 'class 2' by .*rename the folders"):
+    with pytest.raises(ValueError, match=r"label 2 is '10' and named 'class 2': rename the folders"):
         folders(numbers, names)
     for name in numbers:
         (tmp_path / 'train' / name).rename(tmp_path / 'train' / f'{int(name):02}')
@@ -367,7 +358,7 @@ def test_class_folders_that_are_numbers(folders, tmp_path):
 
 
 def test_hidden_folders_are_no_classes(folders, tmp_path):
-    with pytest.raises(ValueError, match=r'hidden folder \.ipynb_checkpoints, .*takes for a class: remove'):
+    with pytest.raises(ValueError, match=r'takes the hidden folder \.ipynb_checkpoints for a class: remove'):
         folders(['cat', 'dog', '.ipynb_checkpoints'])
     (tmp_path / 'train' / '.ipynb_checkpoints' / 'a.png').unlink()
     (tmp_path / 'train' / '.ipynb_checkpoints').rmdir()
@@ -378,15 +369,13 @@ def test_files_that_mmpretrain_does_not_look_for_are_counted(folders, tmp_path):
     folders(['cat', 'dog'])
     picture(tmp_path / 'train' / 'cat' / 'b.webp')
     picture(tmp_path / 'train' / 'c.png')
-    (tmp_path / 'train' / 'eel').mkdir()
     [remark] = folders([])
-    assert '2 images kept' in remark and '1 images outside of the class folders' in remark and 'cat/b.webp' in remark
-    assert '1 classes without an image, e.g. eel' in remark
+    assert '2 images kept; left out: 2 files of another place or ending' in remark
 
 
 LISTS = {
     'cat/a.png': r'train_dataloader\.dataset: CustomDataset cannot',
-    'cat/a.png 7': r'list\.txt, line 2: label 7 is none of the 2 classes',
+    'cat/a.png 7': r'list\.txt: label 7 is none of the 2 classes',
 }
 
 
@@ -411,17 +400,10 @@ def test_missing_folders_name_their_path_and_the_command_that_makes_them(tmp_pat
         with pytest.raises(FileNotFoundError, match=f'no such data folder: {tmp_path}/train{said}'):
             check_data(ConfigDict(cfg, **settings), ('train',))
     (tmp_path / 'train' / 'class').mkdir(parents=True)
-    with pytest.raises(ValueError, match=r'no images are left\. .* 1 classes without an image, e\.g\. class'):
+    with pytest.raises(ValueError, match=r'CustomDataset cannot read its files: Found 0 files'):
         check_data(cfg, ('train',))
     picture(tmp_path / 'train' / 'class' / 'a.png')
     assert check_data(ConfigDict(cfg, test_dataloader=of_train('nowhere').train_dataloader), ('train',)) == []
-
-
-def test_wrapped_datasets_are_found(tmp_path):
-    inner = of_train(tmp_path, data_prefix='missing').train_dataloader.dataset
-    wrapped = dict(type='RepeatDataset', times=2, dataset=dict(type='ConcatDataset', datasets=[inner]))
-    with pytest.raises(FileNotFoundError, match='missing'):
-        check_data(ConfigDict(default_scope='mmpretrain', train_dataloader=dict(dataset=wrapped)), ('train',))
 
 
 def test_datasets_that_fetch_their_files_are_left_alone(tmp_path):

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vitplug.datasets.converting import converter_parser, make_scenes_with
+from vitplug.datasets.converting import converter_parser
 from vitplug.datasets.garment_scenes import make_garment_scenes
+from vitplug.errors import one_line_errors
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = converter_parser(__doc__)
+    parser = converter_parser(__doc__, 'data/garments')
     parser.add_argument(
         '--fashion-mnist', default='data/fashion_mnist', metavar='FOLDER', help="Fashion-MNIST's files, unpacked"
     )
-    make_scenes_with(make_garment_scenes, parser, (4000, 300), 'data/garments', argv)
+    args = parser.parse_args(argv)
+    with one_line_errors():
+        make_garment_scenes(args.out, args.fashion_mnist)
 
 
 if __name__ == '__main__':

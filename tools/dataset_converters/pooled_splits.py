@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentParser
 from collections.abc import Sequence
 
-from vitplug.datasets.converting import converter_parser
 from vitplug.datasets.pooled_splits import POOLS, write_pooled_lists
 from vitplug.errors import one_line_errors
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = converter_parser(__doc__)
+    parser = ArgumentParser(description=__doc__)
     parser.add_argument('name', choices=list(POOLS), help='the data set')
     parser.add_argument('root', help='folder with its images, such as data/stanford_dogs')
-    parser.add_argument('--seed', type=int, default=0, help="seed of the shuffling; 0 is the paper's")
     parser.add_argument('--images', type=int, help='expected number of images, if not the whole data set')
     args = parser.parse_args(argv)
     with one_line_errors():
-        counts = write_pooled_lists(args.name, args.root, args.seed, args.images)
+        counts = write_pooled_lists(args.name, args.root, args.images)
     for name, count in counts.items():
         print(f'{args.root}/meta/{name}.txt: {count} images')
 

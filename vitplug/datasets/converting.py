@@ -11,51 +11,21 @@ from PIL import Image
 from vitplug.errors import one_line_errors
 
 
-def converter_parser(description: str) -> ArgumentParser:
-    """A parser whose help has the defaults."""
-    return ArgumentParser(description=description, formatter_class=ArgumentDefaultsHelpFormatter)
+def converter_parser(description: str, out: str) -> ArgumentParser:
+    """A parser with `--out`, the folder to make."""
+    parser = ArgumentParser(description=description, formatter_class=ArgumentDefaultsHelpFormatter)
+    parser.add_argument('--out', default=out, metavar='FOLDER', type=Path, help='folder to make')
+    return parser
 
 
 def convert_folder(
     convert: Callable[[Path, Path], Any], description: str, source: str, out: str, argv: Sequence[str] | None
 ) -> None:
-    """A command that converts one folder to another.
-
-    Args:
-        convert: Called with both folders.
-        description: Of the command, for `--help`.
-        source: Description of the first folder.
-        out: Default of the second folder.
-        argv: The command line; None for the process's own.
-    """
-    parser = converter_parser(description)
+    """A command that converts one folder, described by ``source``, to another, by default ``out``."""
+    parser = converter_parser(description, out)
     parser.add_argument('source', metavar='FOLDER', type=Path, help=source)
-    parser.add_argument('--out', default=out, metavar='FOLDER', type=Path, help='folder to make')
     with one_line_errors():
         convert(**vars(parser.parse_args(argv)))
-
-
-def make_scenes_with(
-    make: Callable[..., Any], parser: ArgumentParser, scenes: tuple[int, int], out: str, argv: Sequence[str] | None
-) -> None:
-    """A command that makes scenes.
-
-    Args:
-        make: Called with the folder and the options of the parser by name.
-        parser: Has the options of this data set.
-        scenes: Default numbers of training and validation scenes.
-        out: Default folder.
-        argv: The command line; None for the process's own.
-    """
-    parser.add_argument('--out', dest='root', default=out, metavar='FOLDER', help='folder to make')
-    parser.add_argument('--seed', type=int, default=0, help='seed of the split, if any, and of all images, at least 0')
-    for split, number in zip(('train', 'val'), scenes, strict=True):
-        parser.add_argument(
-            f'--num-{split}', type=int, default=number, metavar='N', help=f'{split} scenes for each of ADE20K and COCO'
-        )
-    args = vars(parser.parse_args(argv))
-    with one_line_errors():
-        make(num_scenes=(args.pop('num_train'), args.pop('num_val')), **args)
 
 
 def read_image(path: Path, mode: str | None = None) -> np.ndarray:

@@ -79,13 +79,12 @@ POOLS = {
 }
 
 
-def write_pooled_lists(name: str, root: str | Path, seed: int = 0, num_images: int | None = None) -> dict[str, int]:
+def write_pooled_lists(name: str, root: str | Path, num_images: int | None = None) -> dict[str, int]:
     """Checks an unpacked data set and writes its lists.
 
     Args:
         name: One of :data:`POOLS`.
         root: Folder with the unpacked archives.
-        seed: Seed of the shuffling; the paper has 0.
         num_images: Expected number of images; by default, that of the whole data set.
 
     Returns:
@@ -96,7 +95,7 @@ def write_pooled_lists(name: str, root: str | Path, seed: int = 0, num_images: i
         ValueError: If the number of classes or images is not the expected one.
     """
     pool, meta = POOLS[name], Path(root) / 'meta'
-    parts = split_pool(find_entries(pool, Path(root), num_images or pool.num_images), seed)
+    parts = split_pool(find_entries(pool, Path(root), num_images or pool.num_images))
     meta.mkdir(exist_ok=True)
     for split, part in parts.items():
         (meta / f'pooled_{split}.txt').write_text(''.join(f'{image} {label}\n' for image, label in part))
@@ -124,9 +123,9 @@ def find_entries(pool: Pool, root: Path, num_images: int) -> list[tuple[str, int
     return sorted(((image, classes.index(label)) for image, label in entries), key=lambda entry: entry[::-1])
 
 
-def split_pool(entries: Sequence, seed: int) -> dict[str, list]:
-    """Shuffled parts of 70, 15 and 15 %, rounded down; the remaining images are in no part."""
-    order = np.random.RandomState(seed).permutation(len(entries))
+def split_pool(entries: Sequence) -> dict[str, list]:
+    """Parts of 70, 15 and 15 %, shuffled by the paper's seed and rounded down; the remaining images are in no part."""
+    order = np.random.RandomState(0).permutation(len(entries))
     sizes = [int(len(entries) * share) for share in SHARES.values()]
     parts = np.split(order, np.cumsum(sizes))
     return {split: [entries[i] for i in part] for split, part in zip(SHARES, parts[:-1], strict=True)}

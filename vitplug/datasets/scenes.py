@@ -20,7 +20,6 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import cv2
 import numpy as np
@@ -293,13 +292,10 @@ def make_scenes(root: str | Path, source: Source, seed: int, counts: Mapping[str
     """Writes scenes into a folder; the same arguments give the same bytes. A folder with these arguments is kept.
 
     Args:
-        root: The folder to make. It gets its name when it is complete.
+        root: The folder to make, which is returned.
         source: The objects.
         seed: Seed of all images, at least 0.
         counts: Numbers of (training, validation) images of each layout; others are left out.
-
-    Returns:
-        The folder.
 
     Raises:
         ValueError: If a split would be empty.
@@ -313,15 +309,11 @@ def make_scenes(root: str | Path, source: Source, seed: int, counts: Mapping[str
         print(f'{root} is complete already')
         return root
     check_empty(root)
-    root.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=f'.{root.name}.', dir=root.parent) as temporary:
-        partial = Path(temporary) / root.name
-        for layout, pair in counts.items():
-            for split, count in zip(SPLITS, pair, strict=True):
-                scenes = (draw_scene(source, seed, layout, split, index) for index in range(count))
-                _write_layout(partial, source, layout, split, scenes)
-                print(f'{layout}/{split}: {count} images')
-        _write_json(partial / MANIFEST, manifest)
-        partial.rename(root)
+    for layout, pair in counts.items():
+        for split, count in zip(SPLITS, pair, strict=True):
+            scenes = (draw_scene(source, seed, layout, split, index) for index in range(count))
+            _write_layout(root, source, layout, split, scenes)
+            print(f'{layout}/{split}: {count} images')
+    _write_json(root / MANIFEST, manifest)  # the last file: a folder without it is incomplete
     print(f'{root} is complete')
     return root

@@ -9,7 +9,7 @@ from vitplug.commands import command_parser
 from vitplug.config.options import add_options, add_shape, config_parser
 from vitplug.config.reading import CONFIG_HELP, read_config
 from vitplug.tables import format_table
-from vitplug.tasks import TASKS, check_scope
+from vitplug.tasks.libraries import TASKS, check_scope
 
 from .costs import KINDS, Costs, build_model, count_costs
 from .image_size import read_image_size
@@ -73,7 +73,7 @@ def report_costs(cfg: Config, shape: Sequence[int] | None = None, batch: int = 1
         '',
         f'{costs.total_parameters / 1e6:.3f} M parameters, {costs.total_macs / 1e9:.3f} G MACs',
         f'images: {batch} of {size}',
-        f'counted: {TASKS[cfg.default_scope].describe_inference(model)}',
+        f'counted: {TASKS[cfg.default_scope].counted}',
         'a MAC is one multiply-accumulate of a convolution or matrix product, including attention (in its plain form);',
         'norms, activations, softmax, pooling and interpolation are counted only for plugs, in two other columns:',
         'elementwise is the number of output elements of products, quotients and exponentials (an addition belongs to',

@@ -30,7 +30,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from vitplug.attention import fused_attention
 from vitplug.errors import failing_part
 from vitplug.hosting import PluggedModel
-from vitplug.tasks import TASKS
+from vitplug.tasks.libraries import TASKS
 
 REST = 'rest'
 PLUGS = 'backbone.plugs.'
@@ -121,7 +121,7 @@ def count_costs(model: nn.Module, scope: str, chw: tuple[int, int, int], batch: 
 
     Args:
         model: The model in evaluation mode.
-        scope: The library, which decides what is run; see :meth:`vitplug.tasks.Task.run_inference`.
+        scope: The library, which decides what is run; see :meth:`vitplug.tasks.libraries.Task.run_inference`.
         chw: Channels, height and width of the images.
         batch: Number of images.
 

@@ -24,7 +24,7 @@ from vitplug.config.parts import model_settings
 from vitplug.config.reading import read_config
 from vitplug.errors import failing_part
 from vitplug.runs.checks import check_data
-from vitplug.tasks import TASKS, check_scope
+from vitplug.tasks.libraries import TASKS, check_scope
 
 from .costs import silence_logs
 from .image_size import read_image_size

@@ -12,7 +12,7 @@ from vitplug.config.options import add_allow_changes, add_exported, add_options,
 from vitplug.config.parts import as_list, loader_leaves, model_settings
 from vitplug.config.reading import read_config
 from vitplug.files.named import check_new_file
-from vitplug.tasks import TASKS, check_scope
+from vitplug.tasks.libraries import TASKS, check_scope
 
 from .checks.settings import accumulated
 from .hooks.checkpoint import AUTO

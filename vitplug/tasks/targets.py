@@ -28,10 +28,6 @@ class Scores:
 Target = Callable[[nn.Module, Tensor], Scores]
 
 
-def _logits(model: nn.Module, images: Tensor) -> Any:
-    return model(images, mode='tensor')
-
-
 @dataclass(frozen=True)
 class ClassLogit:
     """The logit of a class, before the softmax.
@@ -42,7 +38,7 @@ class ClassLogit:
     """
 
     label: int | None = None
-    logits: Callable[[nn.Module, Tensor], Any] = _logits
+    logits: Callable[[nn.Module, Tensor], Any] = lambda model, images: model(images, mode='tensor')
 
     def __call__(self, model, images) -> Scores:
         logits_BC = self.logits(model, images)

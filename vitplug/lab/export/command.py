@@ -19,7 +19,7 @@ from vitplug.lab.image_size import read_image_size
 from vitplug.lab.study.runs import turns_channels
 from vitplug.runs.checks import model_config
 from vitplug.runs.prediction import Predictor
-from vitplug.tasks import TASKS
+from vitplug.tasks.libraries import TASKS
 
 from .file import FORMATS, INPUT, ExportedFile
 from .trace import AXES, NotExported, folded, in_short, open_sizes, quiet, trace
@@ -50,7 +50,7 @@ def export_model(
         cfg: Config of the training.
         checkpoint: Path or address of the checkpoint.
         out: The new file; its ending names the format, of :data:`~vitplug.lab.export.file.FORMATS`.
-        part: Name of the part, of the task's `parts`; None for the usual one.
+        part: Name of the part, of the task's `networks`; None for the usual one.
         dynamic: Axes that stay open, of :data:`~vitplug.lab.export.trace.AXES`.
         shape: Height and width that the model is for; None for those of the config.
         allow_changes: Whether the checkpoint may be of other settings.
@@ -62,12 +62,12 @@ def export_model(
         OSError: If the file exists, or has no folder.
         ImportError: If a package is missing.
     """
-    parts = TASKS[cfg.default_scope].parts
+    parts = TASKS[cfg.default_scope].networks
     part = part or next(iter(parts))
     check_request(out, part, list(parts), dynamic)
     predictor = Predictor(cfg, checkpoint, 'cpu', allow_changes=allow_changes)
     size = read_image_size(cfg, shape)
-    network = parts[part].network(predictor.model).eval()
+    network = parts[part](predictor.model).eval()
     exported, count = folded(network)
     say(f'plugs: {count} modules folded to constants' if count else 'plugs: none folded')
     own = (size.height, size.width)
@@ -146,7 +146,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         '--part',
         metavar='NAME',
-        help='part of the model: scores (classifiers); logits or argmax (segmentors); features (detectors); backbone',
+        help='part of the model: scores (classifiers); logits (segmentors); features (detectors); backbone',
     )
     parser.add_argument('--dynamic', metavar='AXES', help=f'axes that stay open, of {",".join(AXES)}')
     add_shape(parser)

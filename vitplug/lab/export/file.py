@@ -14,7 +14,7 @@ from torch.export import ExportedProgram
 from vitplug.checkpoints.files import local_file
 from vitplug.files.folders import file_hash
 from vitplug.hosting.padding import valid_sizes
-from vitplug.tasks import task_of
+from vitplug.tasks.libraries import task_of
 
 from .operators import REPLACED
 
@@ -142,7 +142,7 @@ class RunExportedHook(Hook):
         file: The exported file.
 
     Raises:
-        ValueError: If the file is of another checkpoint, or no predictions can be made from its part.
+        ValueError: If the file is of another checkpoint.
         Exception: As :class:`ExportedFile`.
     """
 
@@ -164,10 +164,4 @@ class RunExportedHook(Hook):
                 f'--exported {path}: exported from another checkpoint (SHA-256 {self.file.notes["weights"][:8]}) than '
                 f'{checkpoint} ({weights[:8]}): name the one that it is from'
             )
-        parts = task_of(model).parts
-        if name not in parts or parts[name].replace is None:
-            usable = [other for other, part in parts.items() if part.replace]
-            raise ValueError(
-                f'--exported {path}: holds {name!r}, which gives no predictions: export one of {usable} with --part'
-            )
-        parts[name].replace(model, self.file)
+        task_of(model).networks[name].replace(model, self.file)

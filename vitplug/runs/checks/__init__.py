@@ -3,17 +3,20 @@
 They use files and settings only, so that a wrong path costs a second and leaves no trace.
 """
 
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
+from functools import partial
+from multiprocessing.pool import ThreadPool
 
 from mmengine.config import Config
+from tqdm import tqdm
 
+from vitplug.config.parts import as_list
 from vitplug.config.reading import read_config
-from vitplug.files.named import check_weights
-from vitplug.tasks import check_scope
+from vitplug.files.named import check_weights, is_remote
+from vitplug.tasks.libraries import check_scope
 
 from .classes import class_complaints
-from .metrics import check_metrics
+from .coco import check_scored
 from .samples import Unreadable, look_at
 from .settings import check_optimizer, check_preprocessors, check_processes, rank_and_size, unexpected_batch
 from .sources import Source, read_sources
@@ -47,43 +50,60 @@ def _check_run(cfg, weights: str | None, option: str, splits: tuple[str, ...]) -
     return check_data(cfg, splits) if rank_and_size(cfg.launcher)[0] == 0 else []
 
 
-def check_data(cfg, splits: tuple[str, ...]) -> list[str]:
-    """Checks the files behind the loaders and evaluators of some splits, and the settings that count their classes.
+def check_data(cfg, splits: Iterable[str]) -> list[str]:
+    """Checks the data of some splits as :func:`examine` does, by few samples.
 
     Returns:
         Remarks: what of the files is left out, and why.
 
     Raises:
-        FileNotFoundError: If a folder or file is missing or empty.
+        FileNotFoundError: If a folder or file is missing.
         ValueError: If annotations are broken, do not match the images or leave nothing to learn, if a metric cannot
             count with them, or if a setting counts other classes; names every such setting and what to set it to.
     """
-    sources = [source for split in splits for source in check_split(cfg, split)]
-    if complaints := [f'{setting} {reason}' for setting, reason in class_complaints(cfg, sources)]:
-        raise ValueError(f'other classes than those of the data: {"; ".join(complaints)}')
-    for source in sources:
-        for info in source.samples:
-            with suppress(Unreadable):  # such an image is replaced
-                if faults := look_at(source, info)[0]:
-                    raise ValueError(faults[0])
+    sources, errors = examine(cfg, splits)
+    for error in errors:
+        if not isinstance(error, Unreadable):  # such an image is replaced
+            raise error
     return [f'{source.path}: {source.account}' for source in sources if source.account and source.account.lost]
 
 
-def check_split(cfg, split: str) -> list[Source]:
-    """The data sets of a split, compared with their files and with the evaluators; raises as :func:`check_data`."""
-    sources = read_sources(cfg, split)
-    check_metrics(cfg, split, sources)
-    return sources
+def examine(cfg, splits: Iterable[str], every: bool = False) -> tuple[list[Source], list[Exception]]:
+    """Compares data sets with their files, with each other, with the evaluators, and with what counts their classes.
+
+    Args:
+        cfg: The config.
+        splits: Names of loaders and evaluators, such as ``'train'``.
+        every: Whether to look at all samples, and in all kinds of files.
+
+    Returns:
+        The data sets that could be read, and what is wrong.
+    """
+    sources, errors = [], []
+    for split in splits:
+        try:
+            found = read_sources(cfg, split, every)
+            for metric in as_list(cfg.get(f'{split}_evaluator')):
+                file = metric.get('ann_file') if str(metric.get('type')).endswith('CocoMetric') else None
+                if file and not is_remote(file):
+                    check_scored(file, f'{split}_evaluator.ann_file', found)
+            sources += found
+        except (ValueError, OSError) as error:
+            errors.append(error)
+    if complaints := [f'{setting} {reason}' for setting, reason in class_complaints(cfg, sources)]:
+        errors.append(ValueError(f'settings and data that do not fit: {"; ".join(complaints)}'))
+    for source in sources:
+        samples = source.samples if every else source.some()
+        # Threads, for decoding leaves Python's lock alone, and forked processes would inherit torch's locks.
+        with ThreadPool() as pool:
+            looked = pool.imap(partial(look_at, source), samples, chunksize=16)
+            bar = tqdm(looked, source.path, len(samples), mininterval=1.0, disable=None if every else True)
+            errors += filter(None, bar)
+    return sources, errors
 
 
 def model_config(path: str, checkpoint: str, option: str, settings: Mapping | None = None) -> Config:
-    """The config of a trained model, after a look for its checkpoint.
-
-    Args:
-        path: The config file.
-        checkpoint: The checkpoint, which is not read.
-        option: The option that names it, for errors.
-        settings: Settings by their dotted names, which win over the config.
+    """The config of a trained model, after a look for its checkpoint, which an option names.
 
     Raises:
         FileNotFoundError: If a file does not exist.

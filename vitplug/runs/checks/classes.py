@@ -10,9 +10,8 @@ setting with them: with a number of classes that is left over from other data, t
 middle of a validation, or with a model that is wrong.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from pathlib import Path
 
 from mmengine.registry import METRICS, MODELS
 
@@ -32,75 +31,56 @@ APART = {
 }
 
 
-def listed(names: Iterable) -> str:
-    """The first names, as Python has them, so that they can be copied into a config."""
-    names = list(names)
-    more = f', ... ({len(names)} in all)' if len(names) > SHOWN_NAMES else ''
-    return ', '.join(repr(name) for name in names[:SHOWN_NAMES]) + more
-
-
-def _line_of(names: Sequence) -> str:
-    """The line of a config that names classes."""
-    comma = ',' if len(names) == 1 else ''
-    return f'metainfo = dict(classes=({listed(names)}{comma}))'
+def _line_of(names: Sequence[str]) -> str:
+    """The line of a config that names classes, the first ones of many."""
+    more = f', ... ({len(names)} in all)' if len(names) > SHOWN_NAMES else ',' if len(names) == 1 else ''
+    return f'metainfo = dict(classes=({", ".join(map(repr, names[:SHOWN_NAMES]))}{more}))'
 
 
 # --- names in files ---
 
 
-def match_categories(classes: Sequence[str], content: Mapping, file: str, path: str) -> tuple[str, ...]:
-    """The categories of a COCO file that are classes, by label.
-
-    Args:
-        classes: Names of the classes.
-        content: Of the file.
-        file: The file, and
-        path: the place of the data set in the config, for messages.
+def match_categories(classes: Sequence[str], content: Mapping, file: str, path: str) -> None:
+    """Compares the classes of a data set, by its place in the config, with the categories of a COCO file.
 
     Raises:
         ValueError: If categories lack a class, or have another order; names the line to write.
     """
     categories = [str(category['name']) for category in content['categories']]
+    used = [name for name in categories if name in classes]
     if missing := [name for name in classes if name not in categories]:
         advice = f': set {path}.{_line_of(categories)}, or those of them that are to be learnt'
         raise ValueError(
-            f'{path}.metainfo.classes: {listed(missing)} not among the categories of {file}'
+            f'{path}.metainfo.classes: {missing[0]!r} is not among the categories of {file}'
             f'{hint(missing[0], categories) or advice}'
         )
-    used = [name for name in categories if name in classes]
     if used != list(classes):
         raise ValueError(
             f'{path}.metainfo.classes: the categories of {file} have another order, and labels are counted by it: set '
             f'{path}.{_line_of(used)}'
         )
-    return tuple(used)
 
 
-def match_folders(classes: Sequence[str], folders: Sequence[str], folder: Path, path: str) -> tuple[str, ...]:
-    """Names of the classes whose images lie in a folder for each; those of the folders if there are none.
+def check_folders(source) -> None:
+    """Compares the classes of a data set (:class:`.Source`) with the folders that mmpretrain counts.
 
     Raises:
-        ValueError: If a folder is hidden, there are more or fewer folders than classes, or they have another order.
+        ValueError: If a folder is hidden, or classes have another order than folders.
     """
-    setting, advice = f'{path}.metainfo.classes', f'set {path}.{_line_of(folders)}'
+    classes, folders, setting = source.classes, source.folders, f'{source.path}.metainfo.classes'
     if hidden := [name for name in folders if name.startswith('.')]:
-        raise ValueError(f'{folder} has the hidden folder {hidden[0]}, which mmpretrain takes for a class: remove it')
-    if classes and len(folders) != len(classes):
-        lonely = sorted({*folders} ^ {*classes})
+        raise ValueError(f'{setting}: mmpretrain takes the hidden folder {hidden[0]} for a class: remove it')
+    if folders == classes:
+        return
+    if {*folders} == {*classes}:
         raise ValueError(
-            f'{folder} has {len(folders)} folders for {len(classes)} classes ({setting}), with {listed(lonely)} on one '
-            f'side only: {advice}, or remove folders that are none of a class'
+            f'{setting}: labels are counted by the folders in alphabetical order: set {source.path}.{_line_of(folders)}'
         )
-    if {*folders} == {*classes} and folders != classes:
-        raise ValueError(f'{setting}: labels are counted by the folders of {folder} in alphabetical order: {advice}')
-    numbers = [int(name) for name in folders if name.isdecimal()]
-    if classes and len(numbers) == len(folders) and numbers != sorted(numbers) and folders != classes:
+    if all(name.isdecimal() for name in folders) and sorted(folders, key=int) != [*folders]:
         raise ValueError(
-            f'{folder}: mmpretrain sorts the class folders as texts ({listed(folders[:4])}), so that label 2 is '
-            f'{folders[2]!r} and named {classes[2]!r} by {setting}: rename the folders to numbers of one length (00, '
-            '01, 02 ...)'
+            f'{setting}: mmpretrain sorts the class folders as texts, so that label 2 is {folders[2]!r} and named '
+            f'{classes[2]!r}: rename the folders to numbers of one length (00, 01, 02 ...)'
         )
-    return tuple(classes or folders)
 
 
 # --- numbers: of the data sets, the model, the metrics ---
@@ -125,9 +105,23 @@ def class_complaints(cfg, sources: Sequence) -> Iterator[tuple[str, str]]:
         return
     for name in dict.fromkeys(f'{source.path.partition("_dataloader")[0]}_evaluator' for source in sources):
         parts += find_parts(cfg.get(name) or {}, name, METRICS, cfg.default_scope)
+    number = len(sources[0].classes)
+    ignored = {getattr(source.dataset, 'ignore_index', None) for source in sources}
     for part in parts:
-        for key, reason in _misfits(part, len(sources[0].classes)):
-            yield f'{part.path}.{key}', reason
+        count, topk, ignore = part.get('num_classes'), part.get('topk'), part.get('ignore_index')
+        # Backbones have num_classes=-1 for no classifier.
+        if isinstance(count, int) and count > 0 and count != number:
+            default = f'is not set, and the default of {getattr(part.kind, "__name__", "")} is {count}'
+            value = f'= {count}' if 'num_classes' in part.settings else default
+            yield f'{part.path}.num_classes', f'{value}: set it to {number}'
+        if part.is_a('Accuracy') and max(as_list(topk), default=0) > number:
+            yield f'{part.path}.topk', f'= {topk!r}: set it to at most {number}'
+        theirs = min(ignored - {None, ignore}, default=None)
+        if part.is_a('BaseDecodeHead', 'IoUMetric') and ignore is not None and theirs is not None:
+            yield (
+                f'{part.path}.ignore_index',
+                f'= {ignore}, and the data ignores {theirs}: set both to that of the label maps',
+            )
 
 
 def model_parts(cfg) -> Iterator[Part]:
@@ -141,31 +135,17 @@ def model_parts(cfg) -> Iterator[Part]:
         yield from find_parts(cfg.get('data_preprocessor') or {}, 'data_preprocessor', MODELS, scope)
 
 
-def _misfits(part: Part, number: int) -> Iterator[tuple[str, str]]:
-    """The settings of a part that count other classes: their keys, and what they are and have to be."""
-    count, topk = part.get('num_classes'), part.get('topk')
-    # Backbones have num_classes=-1 for no classifier.
-    if isinstance(count, int) and count > 0 and count != number:
-        default = f'is not set, and the default of {getattr(part.kind, "__name__", "")} is {count}'
-        yield 'num_classes', f'{f"= {count}" if "num_classes" in part.settings else default}: set it to {number}'
-    counts = part.is_a('Accuracy') or (part.is_a('ClsHead') and part.get('cal_acc'))
-    if counts and max(as_list(topk), default=0) > number:
-        yield 'topk', f'= {topk!r}: set it to at most {number}'
-
-
 def _other_classes(sources: Sequence) -> Iterator[tuple[str, str]]:
     """The data sets whose labels mean other classes than the labels of the one before, and what differs."""
     for one, other in pairwise(sources):
-        # Where the files have no names of their own, the config's count.
-        first, second = (one.labels, other.labels) if one.labels and other.labels else (one.classes, other.classes)
+        # The folders of files count, whatever names they are given.
+        first, second = (one.folders, other.folders) if one.folders and other.folders else (one.classes, other.classes)
         if len(first) != len(second):
-            yield other.path, f'has {len(second)} classes ({listed(second)}), and {one.path} {len(first)}'
+            yield other.path, f'has {len(second)} classes, and {one.path} {len(first)}'
         elif first != second:
             label = next(label for label, names in enumerate(zip(first, second, strict=True)) if len({*names}) > 1)
-            yield (
-                other.path,
-                f'has other classes: label {label} is {second[label]!r} here and {first[label]!r} in {one.path}',
-            )
+            said = f'label {label} is {second[label]!r} here and {first[label]!r} in {one.path}'
+            yield other.path, f'has other classes: {said}'
 
 
 def check_trained(path: str, trained: Sequence[str], classes: Sequence[str]) -> str:
@@ -174,12 +154,10 @@ def check_trained(path: str, trained: Sequence[str], classes: Sequence[str]) -> 
     Raises:
         ValueError: If they are the same in another order.
     """
-    pairs = enumerate(zip(map(str, trained), map(str, classes), strict=False))
-    differing = [(label, pair) for label, pair in pairs if pair[0] != pair[1]]
-    if not differing:
-        return ''
-    label, (before, now) = differing[0]
-    said = f'{path}: label {label} is {before!r} in training and {now!r} in the data'
-    if {*map(str, trained)} == {*map(str, classes)}:
-        raise ValueError(f'{said}: the same classes in another order; set {_line_of(trained)}')
-    return f'{said} ({len(differing)} of {len(classes)} differ)'
+    for label, (before, now) in enumerate(zip(trained, classes, strict=False)):
+        if str(before) != str(now):
+            said = f'{path}: label {label} is {before!r} in training and {now!r} in the data'
+            if {*map(str, trained)} == {*map(str, classes)}:
+                raise ValueError(f'{said}: the same classes in another order; set {_line_of(trained)}')
+            return said
+    return ''

@@ -1,13 +1,13 @@
 """Files of a sample, judged by what the loaders of the config's pipeline make of them."""
 
 import unicodedata
-from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import cv2
 import numpy as np
 from mmcv.transforms import LoadAnnotations, LoadImageFromFile
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from .sources import Source
 
@@ -19,105 +19,81 @@ class Unreadable(ValueError):
     """An image that cannot be decoded; a training puts another one in its place."""
 
 
-def look_at(source: Source, info: dict) -> tuple[list[str], list[int]]:
+def look_at(source: Source, info: dict) -> ValueError | None:
     """Looks at the files of a sample as training loads them.
 
-    Args:
-        source: The data set.
-        info: What it tells of the sample.
-
     Returns:
-        Faults, and the labels of the sample: of its objects, its pixels or the image.
-
-    Raises:
-        Unreadable: If the image cannot be decoded.
+        What is wrong; :class:`Unreadable` if an image cannot be decoded.
     """
-    load, load_map, number = None, None, len(source.classes)
-    for step in source.dataset.pipeline.transforms:
-        if isinstance(step, LoadImageFromFile):
-            load = load or step
-        elif isinstance(step, LoadAnnotations) and 'seg_fields' in info:
-            load_map = step
-    size, labels, file = (info.get('width'), info.get('height')), labels_of(info), info.get('img_path')
-    if load_map:
-        file = info['seg_map_path']
-        if fault := map_fault(read_map(file)):
-            return [f'{file}: {fault}'], []
-        pixels = load_map(dict(info))['gt_seg_map']
-        size = pixels.shape[::-1]
-        labels = [label for label in np.unique(pixels).tolist() if label != source.dataset.ignore_index]
-    wrong = [label for label in labels if label >= number > 0]
-    faults = [f'{file}: labels outside of the {number} classes: {wrong[:8]}'] if wrong else []
-    return faults + (_image_faults(info['img_path'], load, size) if load else []), labels
-
-
-def labels_of(info: Mapping) -> list[int]:
-    """The classes that a data set tells of the objects of a sample, or of its image."""
-    if 'instances' in info:
-        return [one['bbox_label'] for one in info['instances'] if not one.get('ignore_flag')]
-    label = info.get('gt_label')
-    return [] if label is None else [int(value) for value in np.ravel(label)]
-
-
-def read_map(path: str | Path) -> np.ndarray:
-    """The values of a label map, ``(height, width)``, as they are stored; of a map of colours with their channels."""
+    steps = source.dataset.pipeline.transforms
+    load = next((step for step in steps if isinstance(step, LoadImageFromFile)), None)
+    load_map = next((step for step in steps if isinstance(step, LoadAnnotations) and 'seg_fields' in info), None)
+    size, path = (info.get('width'), info.get('height')), info.get('img_path')
     try:
-        with Image.open(path) as image:
-            return np.asarray(image)
+        if load_map:
+            pixels = _load_map(load_map, info)
+            size, number = pixels.shape[::-1], len(source.classes)
+            labels = {*np.unique(pixels).tolist()} - {source.dataset.ignore_index}
+            if wrong := sorted(label for label in labels if label >= number > 0):
+                raise ValueError(f'{info["seg_map_path"]}: labels outside of the {number} classes: {wrong[:8]}')
+        if load and path:
+            _check_image(path, load, size)
+    except ValueError as error:
+        return error
+    return None
+
+
+def _load_map(load_map: LoadAnnotations, info: dict) -> np.ndarray:
+    """The labels of the pixels as training has them, ``(height, width)``."""
+    path = info['seg_map_path']
+    try:
+        stored = np.asarray(Image.open(path))
     except (OSError, SyntaxError) as error:  # as Pillow has it for a broken PNG file
-        raise Unreadable(f'{path}: {error}') from error
+        raise Unreadable(f'{path}: cannot be loaded: {error}') from error
+    if stored.ndim > 2:
+        raise ValueError(
+            f'{path}: label map of {stored.shape[2]} channels: expected one of class indices, where 255 is ignored'
+        )
+    if stored.max(initial=0) > 255:
+        raise ValueError(f'{path}: label map with the label {stored.max()}: LoadAnnotations cuts labels to 8 bits')
+    return load_map(dict(info))['gt_seg_map']
 
 
-def map_fault(values: np.ndarray) -> str:
-    """What is wrong with a label map, whatever its classes; '' if nothing is."""
-    if values.ndim > 2:
-        return f'label map of {values.shape[2]} channels: expected one of class indices, where 255 is ignored'
-    if values.max(initial=0) > 255:
-        return f'label map with the label {values.max()}: LoadAnnotations cuts labels to 8 bits'
-    return ''
-
-
-def _image_faults(path: str, load: LoadImageFromFile, annotated: tuple) -> list[str]:
-    """Faults of an image, given how it is loaded and its (width, height) in annotations."""
+def _check_image(path: str, load: LoadImageFromFile, annotated: tuple) -> None:
+    """Compares an image, as it is loaded, with its file and with its (width, height) in annotations."""
     if not Path(path).is_file():
-        return [f'no such image: {path}{_similar(path)}']
+        raise ValueError(f'no such image: {path}{_similar(path)}')
     try:
         image = load(dict(img_path=path))['img']
+        # More strictly than training does, which takes a truncated JPEG as it is.
+        with suppress(UnidentifiedImageError), Image.open(path) as whole:
+            whole.load()
     except Exception as error:  # decoders of any kind
-        raise Unreadable(f'{path}: {error}') from error
-    faults = []
+        raise Unreadable(f'{path}: cannot be loaded: {type(error).__name__}: {error}') from error
     if image.dtype == np.uint8 and image.max(initial=0) < DARK:
         stored = cv2.imread(path, cv2.IMREAD_UNCHANGED)
         if stored is not None and stored.max() > image.max():
-            faults.append(
+            raise ValueError(
                 f'{path}: values to {stored.max()} are loaded as at most {image.max()} of 255, almost black: scale '
                 'them and save the image with 8 bits'
             )
-    if all(annotated) and annotated != image.shape[1::-1]:
-        faults.append(f'{path}: {_size_fault(image.shape[1::-1], annotated)}')
-    return faults
-
-
-def _size_fault(loaded: tuple[int, int], annotated: tuple[int, int]) -> str:
-    """How two (width, height) differ, and what to do."""
-    (width, height), (told_width, told_height) = loaded, annotated
-    how = 'annotate the images that are loaded'
-    if loaded == annotated[::-1]:
-        how = (
-            'width and height are swapped. Where EXIF turns the image, color_type in the LoadImageFromFile of this '
-            "data set decides: 'color_ignore_orientation' loads the stored pixels, 'color' the turned ones"
-        )
-    elif width * told_height == height * told_width:
-        how = f'the annotations are of images {told_width / width:g} times as large; scale one of the two'
-    return f'{width} x {height} pixels as loaded, and is annotated as {told_width} x {told_height}: {how}'
+    loaded = image.shape[1::-1]
+    if all(annotated) and annotated != loaded:
+        how = 'annotate the images that are loaded'
+        if loaded == annotated[::-1]:
+            how = (
+                'width and height are swapped. Where EXIF turns the image, color_type in the LoadImageFromFile of this '
+                "data set decides: 'color_ignore_orientation' loads the stored pixels, 'color' the turned ones"
+            )
+        sizes = f'{loaded[0]} x {loaded[1]} pixels as loaded, and is annotated as {annotated[0]} x {annotated[1]}'
+        raise ValueError(f'{path}: {sizes}: {how}')
 
 
 def _similar(path: str) -> str:
     """Says how a file is called that a missing name most likely means; '' if there is none."""
     plain = unicodedata.normalize('NFC', path).replace('\\', '/').lower()
-    there = Path(path).parent.iterdir() if Path(path).parent.is_dir() else ()
-    for other in (file.name for file in there):
-        if plain.endswith(unicodedata.normalize('NFC', other).lower()):
+    for other in Path(path).parent.glob('*'):
+        if plain.endswith(unicodedata.normalize('NFC', other.name).lower()):
             why = 'a backslash separates no folders here' if '\\' in path else 'capitals or the Unicode form differ'
-            return f'; there is {other} ({why}): write the name as the file has it'
+            return f'; there is {other.name} ({why}): write the name as the file has it'
     return ''

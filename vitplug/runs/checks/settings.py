@@ -17,7 +17,7 @@ SHARDED = 'vitplug.FSDP2Strategy'
 
 
 def check_processes(cfg) -> None:
-    """Checks that the launcher has started this process, and that vitplug's strategy is alone.
+    """Checks that processes know of each other, and that vitplug's strategy is alone.
 
     Raises:
         ValueError: Names the setting and what to do.
@@ -25,12 +25,6 @@ def check_processes(cfg) -> None:
     started = os.environ.get('WORLD_SIZE', '1')
     if cfg.launcher == 'none' and 'TORCHELASTIC_RUN_ID' in os.environ and started != '1':
         raise ValueError(f'torchrun has started {started} processes, but --launcher is none: add --launcher pytorch')
-    missing = [name for name in LAUNCHER_VARIABLES.get(cfg.launcher, ()) if name not in os.environ]
-    if missing:
-        raise ValueError(
-            f'--launcher {cfg.launcher} needs the environment variables {", ".join(missing)}: start through '
-            'tools/dist_train.sh, tools/dist_test.sh or tools/slurm_train.sh'
-        )
     others = cfg.get('runner_type') or cfg.get('model_wrapper_cfg') or cfg.get('randomness', {}).get('diff_rank_seed')
     if others and (cfg.get('strategy') or {}).get('type') == SHARDED:
         raise ValueError(

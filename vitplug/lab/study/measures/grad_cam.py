@@ -84,7 +84,7 @@ def grad_cams(
     if model.training:
         raise ValueError(f'{type(model).__name__} is in training mode, where predictions are random: call eval() first')
     if target is None:
-        from vitplug.tasks import task_of  # mmengine, which models of other libraries do without
+        from vitplug.tasks.libraries import task_of  # mmengine, which models of other libraries do without
 
         target = task_of(model).target()
     recorder = backbone.recorder((at,), layers)
