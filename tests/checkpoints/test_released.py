@@ -212,17 +212,6 @@ def test_every_released_tensor_has_a_place_in_the_config(config):
 # --- what is refused ---
 
 
-def test_what_timm_lacks_is_not_exported():
-    for shapes, message in (
-        (released.refined_vit(), r'timm ViT has no keys for backbone\.patch_embed\.stem\.0.*cannot be exported'),
-        (released.revit(), r'timm ViT has no keys for .*plugs\.residual_attention'),
-        (released.t2t_vit(), r'timm has no T2T-ViT: expected one of .*Swin, MLP-Mixer, ViT'),
-        (LVT_SHAPES, 'timm has no LVT'),
-    ):
-        with pytest.raises(ValueError, match=message):
-            convert(randoms(shapes), 'timm')
-
-
 def without(state, *parts):
     return {key: value for key, value in state.items() if not any(part in key for part in parts)}
 

@@ -1,7 +1,5 @@
 """Files of other code bases through mmengine's own ``Pretrained``, ``load_from`` and ``pretrained``."""
 
-import argparse
-
 import pytest
 import timm
 import torch
@@ -14,44 +12,39 @@ from mmpretrain.models import SwinTransformer as MMPretrainSwin
 from mmpretrain.registry import MODELS
 from mmseg.models.backbones.vit import VisionTransformer as MMSegViT
 from mmseg.registry import MODELS as MMSEG_MODELS
+from timm.models.swin_transformer import SwinTransformer as TimmSwin
 
 from vitplug.checkpoints import convert
 
 GAB = [dict(type='GaussianAttentionBias', amplitude=1e-6)]  # changes nothing, has parameters
-ARCH = dict(embed_dims=12, depths=(2, 2), num_heads=(2, 4))
-SWIN = dict(**ARCH, strides=(4, 2), window_size=4, out_indices=(1,), drop_path_rate=0.0)
+SWIN = dict(embed_dims=12, depths=(2, 2), num_heads=(2, 4), strides=(4, 2), window_size=4, out_indices=(1,))
+SWIN |= dict(drop_path_rate=0.0)
 VIT = dict(img_size=32, patch_size=8, embed_dims=24, num_layers=3, num_heads=3, out_indices=(0, 2), final_norm=True)
 VIT |= dict(patch_bias=True, norm_cfg=dict(type='LN', eps=1e-6))
 
 
-def as_release(state):
-    """The names of the original Swin, or DeiT, in a dict with the arguments of its training."""
-    named = convert(state, 'timm').state
-    moved = {key.replace('layers.1.downsample', 'layers.0.downsample'): value for key, value in named.items()}
-    return dict(model=moved, args=argparse.Namespace(lr=1.0))
-
-
-# A file's content as a library or release writes it.
-NAMINGS = {
-    'timm': lambda state: convert(state, 'timm').state,
-    'original': as_release,
-    'mmdet': lambda state: dict(state_dict={f'backbone.{key}': value for key, value in state.items()}, meta={}),
-    'bare': lambda state: dict(state_dict=dict(state), meta={}),
-}
-
-
-def stock(name):
+def stock(name, naming, path):
+    """A stock backbone, its weights in a file as timm or a library writes it, vitplug's config of it, and images."""
     if name == 'swin':
-        theirs = randomize(MMDetSwin(**SWIN))
-        return theirs, dict(type='vitplug.SwinTransformer', **SWIN), images(64, 48, dtype=torch.float32)
-    theirs = randomize(MMSegViT(**VIT))
-    return theirs, dict(type='vitplug.VisionTransformer', **VIT), images(32, 32, dtype=torch.float32)
-
-
-def in_file(theirs, naming, path):
-    """The stock backbone's weights in a file of another naming."""
-    torch.save(NAMINGS[naming](theirs.state_dict()), path)
-    return str(path)
+        sizes = dict(img_size=64, embed_dim=12, depths=(2, 2), num_heads=(2, 4), window_size=4, num_classes=0)
+        of_timm, theirs = TimmSwin(**sizes), MMDetSwin(**SWIN)
+        cfg, x = dict(type='vitplug.SwinTransformer', **SWIN), images(64, 48, dtype=torch.float32)
+    else:
+        sizes = dict(embed_dim=24, depth=3, num_heads=3, img_size=32, patch_size=8, num_classes=0)
+        of_timm, theirs = timm.create_model('vit_tiny_patch16_224', **sizes), MMSegViT(**VIT)
+        cfg, x = dict(type='vitplug.VisionTransformer', **VIT), images(32, 32, dtype=torch.float32)
+    state = randomize(of_timm).state_dict()
+    ours = {key.removeprefix('backbone.'): value for key, value in convert(state).state.items()}
+    in_mmseg = {key.replace('attn.qkv.', 'attn.attn.in_proj_').replace('attn.proj', 'attn.attn.out_proj'): value
+                for key, value in ours.items()} if name == 'vit' else ours  # fmt: skip
+    theirs.load_state_dict(in_mmseg, strict=name == 'vit')
+    content = {
+        'timm': state,
+        'whole model': dict(state_dict={f'backbone.{key}': value for key, value in in_mmseg.items()}, meta={}),
+        'bare': dict(state_dict=in_mmseg, meta={}),
+    }
+    torch.save(content[naming], path)
+    return theirs, cfg, x
 
 
 def assert_equal(ours, theirs, x):
@@ -61,24 +54,24 @@ def assert_equal(ours, theirs, x):
             torch.testing.assert_close(got, expected, atol=2e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize('naming', NAMINGS)
+@pytest.mark.parametrize('naming', ['timm', 'whole model', 'bare'])
 @pytest.mark.parametrize('name', ['swin', 'vit'])
 def test_init_cfg_of_a_stock_config(name, naming, tmp_path):
-    theirs, cfg, x = stock(name)
-    path = in_file(theirs, naming, tmp_path / 'weights.pth')
+    path = str(tmp_path / 'weights.pth')
+    theirs, cfg, x = stock(name, naming, path)
     ours = MODELS.build(dict(cfg, plugs=GAB, init_cfg=dict(type='Pretrained', checkpoint=path)))
     ours.init_weights()
     assert_equal(ours, theirs, x)
 
 
 def test_prefix(tmp_path):
-    theirs, cfg, x = stock('swin')
-    torch.save({f'teacher.{key}': value for key, value in theirs.state_dict().items()}, tmp_path / 'both.pth')
-    for prefix in ('teacher', 'teacher.'):
-        start = dict(type='Pretrained', checkpoint=str(tmp_path / 'both.pth'), prefix=prefix)
-        ours = MODELS.build(dict(cfg, plugs=GAB, init_cfg=start))
-        ours.init_weights()
-        assert_equal(ours, theirs, x)
+    path = str(tmp_path / 'weights.pth')
+    theirs, cfg, x = stock('swin', 'timm', path)
+    torch.save({f'teacher.{key}': value for key, value in torch.load(path).items()}, path)
+    start = dict(type='Pretrained', checkpoint=path, prefix='teacher')
+    ours = MODELS.build(dict(cfg, plugs=GAB, init_cfg=start))
+    ours.init_weights()
+    assert_equal(ours, theirs, x)
 
 
 def classifier(backbone, **settings):
@@ -91,20 +84,19 @@ def runner(model, tmp_path, **settings):
     return Runner(model=model, work_dir=str(tmp_path / 'work'), default_scope='mmpretrain', **settings)
 
 
-@pytest.mark.parametrize('naming', ['timm', 'original', 'mmdet'])
+@pytest.mark.parametrize('naming', ['timm', 'whole model'])
 def test_load_from(naming, tmp_path):
     """As mmengine's runner loads it, in the libraries' own scripts."""
-    theirs, cfg, x = stock('swin')
-    path = in_file(theirs, naming, tmp_path / 'weights.pth')
+    path = str(tmp_path / 'weights.pth')
+    theirs, cfg, x = stock('swin', naming, path)
     model = runner(classifier(dict(cfg, plugs=GAB)), tmp_path, load_from=path)
     model.load_or_resume()
     assert_equal(model.model.backbone, theirs, x)
 
 
-@pytest.mark.parametrize('naming', ['timm', 'original', 'bare'])
-def test_the_key_pretrained(naming, tmp_path):
-    theirs, cfg, x = stock('vit')
-    path = in_file(theirs, naming, tmp_path / 'weights.pth')
+def test_the_key_pretrained(tmp_path):
+    path = str(tmp_path / 'weights.pth')
+    theirs, cfg, x = stock('vit', 'timm', path)
     with DefaultScope.overwrite_default_scope('mmseg'):
         head = dict(type='FCNHead', in_channels=24, channels=8, num_classes=2, in_index=1)
         cfg = dict(type='EncoderDecoder', backbone=dict(cfg, plugs=GAB), decode_head=head, pretrained=path)
@@ -114,10 +106,8 @@ def test_the_key_pretrained(naming, tmp_path):
 
 
 def test_a_file_of_another_network_is_refused(tmp_path):
-    _, cfg, _ = stock('swin')
-    other = timm.create_model('resnet18', num_classes=3)
-    torch.save(other.state_dict(), tmp_path / 'resnet.pth')
-    path = str(tmp_path / 'resnet.pth')
+    torch.save(timm.create_model('resnet18', num_classes=3).state_dict(), tmp_path / 'resnet.pth')
+    cfg, path = dict(type='vitplug.SwinTransformer', **SWIN), str(tmp_path / 'resnet.pth')
     ours = MODELS.build(dict(cfg, plugs=GAB, init_cfg=dict(type='Pretrained', checkpoint=path)))
     with pytest.raises(ValueError, match=r'resnet\.pth: the keys .* match no known network'):
         ours.init_weights()
@@ -127,12 +117,20 @@ def test_a_file_of_another_network_is_refused(tmp_path):
 
 def test_a_wider_network_with_another_plug_is_refused(tmp_path):
     """A tensor that the model has no place for does not hide those that do not fit."""
-    _, cfg, _ = stock('swin')
-    wider = MODELS.build(dict(cfg, embed_dims=2 * cfg['embed_dims'], plugs='cb(scaled=True)'))
-    state = {f'backbone.{key}': value for key, value in wider.state_dict().items()}
-    torch.save(dict(state_dict=state), tmp_path / 'wide.pth')
+    cfg = dict(type='vitplug.SwinTransformer', **SWIN)
+    wider = MODELS.build(dict(cfg, embed_dims=24, plugs='cb(scaled=True)'))
+    torch.save(dict(state_dict={f'backbone.{k}': v for k, v in wider.state_dict().items()}), tmp_path / 'wide.pth')
     with pytest.raises(ValueError, match=r'the checkpoint: (?s:.*)size mismatch for backbone'):
         runner(classifier(cfg), tmp_path, load_from=str(tmp_path / 'wide.pth')).load_or_resume()
+
+
+def test_other_heads_than_those_of_the_training_are_refused(tmp_path):
+    """All tensors have their shapes."""
+    model = MODELS.build(classifier(dict(type='vitplug.SwinTransformer', **SWIN)))
+    meta = dict(cfg="model = dict(backbone=dict(type='vitplug.SwinTransformer', num_heads=(3, 4)))")
+    torch.save(dict(state_dict=model.state_dict(), meta=meta), tmp_path / 'heads.pth')
+    with pytest.raises(ValueError, match=r'trained with num_heads=3 and 4, .* the backbone has 2 and 4'):
+        load_checkpoint(model, str(tmp_path / 'heads.pth'))
 
 
 def test_models_without_a_host_are_left_alone(tmp_path):

@@ -48,7 +48,6 @@ class Model:
         arch: Name of the network.
         build: Builds its weights, as they lie in its files, and the function from images to tokens.
         settings: Arguments of the host that its file shows beside those of the network.
-        target: Where it can be converted back to.
         tolerance: Largest difference on other grids than the table's.
         is_rotary: Whether it has coordinates in float32, which cannot be changed.
     """
@@ -57,7 +56,6 @@ class Model:
     arch: str
     build: Callable[[VisionTransformer], tuple[State, Callable[[Tensor], Features]]]
     settings: Mapping[str, Any] = field(default_factory=dict)
-    target: str | None = None
     is_rotary: bool = False
     tolerance: float = 1e-9
 
@@ -165,12 +163,12 @@ def _meta(source: str, arch: str, host: Mapping[str, Any] | None = None, **setti
 
 def _timm(source: str, arch: str, name: str, host: Mapping[str, Any] | None = None, **settings) -> Model:
     is_rotary = source.startswith(('DINOv3', 'EVA'))
-    return Model(f'timm {source}', arch, partial(of_timm, name, **settings), host or {}, 'timm', is_rotary)
+    return Model(f'timm {source}', arch, partial(of_timm, name, **settings), host or {}, is_rotary)
 
 
 def _face(source: str, arch: str, name: str, resized: str | None = None, **settings) -> Model:
     host = dict(interpolate_mode=resized) if resized else {}
-    return Model(f'Hugging Face {source}', arch, partial(of_hugging_face, name, **settings), host, 'huggingface')
+    return Model(f'Hugging Face {source}', arch, partial(of_hugging_face, name, **settings), host)
 
 
 ANTIALIAS = dict(interpolate_mode='bicubic-antialias')
@@ -190,7 +188,7 @@ MODELS: dict[str, Model] = {
     'timm EVA-02-S': _timm('EVA-02-T or S', 'eva02-s', 'eva02_small_patch14_224'),
     'timm EVA-02-B': _timm('EVA-02-B or L', 'eva02-b', 'eva02_base_patch14_224'),
     # timm places and weighs entries in float32.
-    'timm BEiT': Model('timm BEiT', 'beit-b', partial(of_timm, 'beit_base_patch16_224'), target='timm', tolerance=1e-7),
+    'timm BEiT': Model('timm BEiT', 'beit-b', partial(of_timm, 'beit_base_patch16_224'), tolerance=1e-7),
     'timm CLIP': _timm('ViT', 'clip-b', 'vit_base_patch16_clip_quickgelu_224', ANTIALIAS),
     'timm SigLIP': _timm('ViT', 'siglip-b', 'vit_base_patch16_siglip_224', ANTIALIAS, act_layer='gelu_tanh'),
     'timm MAE': _timm('ViT', 'mae-b', 'vit_base_patch16_224', ANTIALIAS),

@@ -144,7 +144,7 @@ def test_a_picture_that_the_model_cannot_take(tmp_path):
     backbone = 'backbone=dict(img_size=(12, 16), patch_cfg=dict(padding=0), patch_size=8)'
     settings = f'model = dict({backbone})\ntest_dataloader = dict(dataset=dict(pipeline={pipeline}))'
     bad_inputs.child(settings)(folder)
-    outcome = done('predict.py child.py good.pth data/val --out out --batch-size 4 --allow-changes', folder, status=1)
+    outcome = done('predict.py child.py good.pth data/val --out out --batch-size 4', folder, status=1)
     assert 'cannot use data/val/cat/0.png: ValueError: image size (4, 16) is smaller than the patch' in outcome.err
     assert len(records_of(folder / 'out')) == 3
 

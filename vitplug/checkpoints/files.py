@@ -1,7 +1,6 @@
 """Reads checkpoint files without running their code, and writes whole ones, never over an existing file."""
 
 import argparse
-import json
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -33,7 +32,8 @@ WRAPPERS = re.compile(r'^module\.|(?:(?<=\.)|^)(?:_orig_mod|_checkpoint_wrapped_
 WRONG_SHAPES = (ValueError, RuntimeError, IndexError, TypeError)
 # How a file of torch.save before torch 1.6 begins: with a number.
 MAGIC = b'l\xfc\x9cF\xf9 j\xa8P\x19'
-SUFFIXES = ('.pth', '.pt', '.safetensors')
+# Of files that are written.
+SUFFIXES = ('.pth', '.pt')
 
 
 def some_of(names: Iterable, count: int = 5) -> str:
@@ -58,7 +58,7 @@ def read_checkpoint(path: str | os.PathLike) -> Mapping:
             sharded checkpoint, whose tensors are put together.
 
     Returns:
-        The file's content; for a safetensors or ONNX file with the keys ``'state_dict'`` and ``'meta'``.
+        The file's content; of a safetensors or ONNX file its tensors.
 
     Raises:
         FileNotFoundError: If there is no such file.
@@ -72,7 +72,7 @@ def read_checkpoint(path: str | os.PathLike) -> Mapping:
 
         return read_whole(path, read_checkpoint(path / REST))
     try:
-        content = READERS.get(path.suffix, _read_torch)(path)
+        content = _read(path)
     except (OSError, MemoryError, ImportError, Folded):
         raise
     except Exception as error:  # A broken file can raise nearly any exception.
@@ -85,25 +85,15 @@ def read_checkpoint(path: str | os.PathLike) -> Mapping:
     return content
 
 
-def _read_torch(path: Path) -> Any:
+def _read(path: Path) -> Any:
+    if path.suffix == '.onnx':
+        return read_onnx(path)
+    if path.suffix == '.safetensors':
+        from safetensors.torch import load_file  # of timm and transformers
+
+        return load_file(path)
     torch.serialization.add_safe_globals(SAFE)  # every time: mmengine's reading takes its own ones back
     return torch.load(str(path), map_location='cpu', weights_only=os.environ.get(NOT_ONLY_TENSORS) != '1')
-
-
-def _read_safetensors(path: Path) -> dict:
-    from safetensors import safe_open
-
-    with safe_open(path, framework='pt') as file:
-        state = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (it is no dict)
-        return dict(state_dict=state, meta=json.loads((file.metadata() or {}).get('meta', '{}')))
-
-
-def _read_onnx(path: Path) -> dict:
-    return dict(state_dict=read_onnx(path), meta={})
-
-
-# Readers of files that are not torch's, by suffix.
-READERS = {'.safetensors': _read_safetensors, '.onnx': _read_onnx}
 
 
 def _fault(path: Path, error: str) -> str:
@@ -177,44 +167,26 @@ def check_finite(state: Mapping[str, Tensor], path: str | os.PathLike) -> None:
         )
 
 
-def find_meta(content: Mapping, path: str | os.PathLike) -> Mapping:
-    """The ``meta`` dict of a checkpoint, empty if it has none.
-
-    Raises:
-        ValueError: If it is not a dict.
-    """
-    meta = content.get('meta') or {}
-    if not isinstance(meta, Mapping):
-        raise ValueError(f'{path}: its meta is a {type(meta).__name__}: expected a dict')
-    return meta
+def find_meta(content: Mapping) -> Mapping:
+    """The ``meta`` dict of a checkpoint, empty if it has none."""
+    meta = content.get('meta')
+    return meta if isinstance(meta, Mapping) else {}
 
 
 # --- writing ---
 
 
 def write_new(state: Mapping[str, Tensor], path: str | os.PathLike, meta: Mapping | None = None) -> Path:
-    """Writes a state dict into a new file, which is never half there.
-
-    Args:
-        state: The tensors.
-        path: The file; its suffix, ``.pth``, ``.pt`` or ``.safetensors``, determines the format.
-        meta: Information beside the weights; without it, a torch file is the bare state dict. A safetensors file has
-            it as JSON, and texts in place of other objects.
+    """Writes a state dict, and information beside it, into a new file of torch, which is never half there.
 
     Raises:
-        ValueError: If the suffix is unknown.
+        ValueError: If the suffix is not ``.pth`` or ``.pt``.
         FileExistsError: If the file exists.
     """
     path = Path(path)
     check_new_file(path, 'checkpoint', SUFFIXES)
     # Copies: a view would be saved with the whole storage behind it.
     tensors = {key: value.detach().cpu().clone(memory_format=torch.contiguous_format) for key, value in state.items()}
-    if path.suffix == '.safetensors':
-        from safetensors.torch import save_file
-
-        texts = dict(format='pt', meta=json.dumps(meta or {}, default=lambda v: getattr(v, 'tolist', v.__str__)()))
-        write_whole(path, lambda part: save_file(tensors, part, texts))
-    else:
-        content = tensors if meta is None else dict(meta=dict(meta), state_dict=tensors)
-        write_whole(path, lambda part: torch.save(content, part))
+    content = dict(meta=dict(meta or {}), state_dict=tensors)
+    write_whole(path, lambda part: torch.save(content, part))
     return path

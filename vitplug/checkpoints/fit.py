@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -12,84 +12,50 @@ from vitplug.plugs.plug_set import is_plug
 
 from .files import WRONG_SHAPES, check_finite, some_of
 from .formats import is_derived
-from .settings import defaults
 from .unseen import BACKBONE, check_grid
 
 #: The rotary positions of Heo et al., whose frequencies no tensor shows.
 AXIAL = 'axial or mixed'
 # Allowed types of weights; torch would silently cast any other type.
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-# Norms and class blocks after the last block of a stage: which of them a model has depends on its outputs.
-_AFTER_BLOCKS = re.compile(r'(?:norm\d*|ln[12]|downstream_norms|post_network)\.')
+# What a backbone need not use of a file: norms and class blocks after the last block of a stage, of which a model has
+# those that its outputs need, and what pre-training leaves beside the network.
+_FREE = re.compile(
+    r'(?:norm\d*|ln[12]|downstream_norms|post_network)\.|(?:mask_token|decoder_\w+|local_cls_norm)(?:\.|$)'
+)
 _STAGE_NORM = re.compile(r'(?:norm|downstream_norms\.)(\d+)\.')
-# What pre-training leaves in a file beside the network.
-_OF_PRETRAINING = re.compile(r'(?:mask_token|decoder_\w+|local_cls_norm)(?:\.|$)')
-# A tensor's name, and the argument of a host that makes its network with it, and without it. Of rows with one argument,
-# the first counts.
-_ARGUMENTS = [
-    (r'.*\.gamma[12]\.weight', 'layer_scale_init_value=1e-5', 'layer_scale_init_value=0.0'),
-    (r'pre_norm\..*', 'pre_norm=True', 'pre_norm=False'),
-    (r'cls_token', 'with_cls_token=True', 'with_cls_token=False'),
-    (r'(?:absolute_)?pos_embed', 'use_abs_pos_embed=True', 'use_abs_pos_embed=False'),
-    (r'.*\.qkv\.bias', 'qkv_bias=True', 'qkv_bias=False'),
-    (r'patch_embed\.projection\.bias', 'patch_cfg=dict(bias=True)', 'patch_cfg=dict(bias=False)'),
-    (r'patch_embed\.norm\..*', "patch_cfg=dict(norm_cfg=dict(type='LN'))", 'patch_cfg=dict(norm_cfg=None)'),
-    (r'(?:ln1|norm)\..*', 'final_norm=True', 'final_norm=False'),
-    (r'ln2\..*', "out_type='avg_featmap'", "out_type='cls_token' or 'featmap'"),
-    (r'.*\.plugs\.rel_pos_mlp\..*', "plugs=[dict(type='RelPosMlp')]", 'plugs=[]'),
-    (r'storage_tokens', 'num_storage_tokens={}', 'num_storage_tokens=0'),
-    (r'.*\.relative\..*', 'use_rel_pos_bias=True', 'use_rel_pos_bias=False'),
-    (r'.*\.ffn\.norm\..*', "layer_cfgs=dict(ffn_type='swiglu', ffn_norm=True)", 'layer_cfgs=dict(ffn_norm=False)'),
-    (r'.*\.ffn\.w12\..*', "layer_cfgs=dict(ffn_type='swiglu')", "layer_cfgs=dict(ffn_type='origin')"),
-    (r'dist_token', "type='vitplug.DistilledVisionTransformer'", "type='vitplug.VisionTransformer'"),
-]
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """Loaded, missing and unused tensors of a checkpoint and a model, by the model's keys.
+    """Loaded, missing and unused tensors of a checkpoint and a model, by the model's keys."""
 
-    Args:
-        source: File, format and place in the file.
-        loaded: Keys of the backbone that were loaded.
-        resized: Loaded keys that have another shape in the checkpoint.
-        zeros: Keys of biases that the checkpoint's network has not, set to 0.
-        missing: Keys of the backbone that the checkpoint lacks, without plugs.
-        plugs: Keys of plugs that the checkpoint lacks.
-        heads: Keys outside the backbone that the checkpoint lacks, or has in another shape.
-        unused: Keys of the checkpoint that were not used.
-        beside: The same outside of its backbone.
-        unseen: Settings of the model that no key shows.
-    """
-
-    source: str
-    loaded: list[str]
-    resized: list[str]
-    zeros: list[str]
-    missing: list[str]
-    plugs: list[str]
-    heads: list[str]
-    unused: list[str]
-    beside: list[str]
-    unseen: str
+    source: str  # file, format and place in the file
+    loaded: list[str]  # of the backbone
+    resized: list[str]  # those of them that have another shape in the checkpoint
+    zeros: list[str]  # biases that the checkpoint's network has not
+    missing: list[str]  # of the backbone, without plugs
+    plugs: list[str]  # of plugs that the checkpoint lacks
+    heads: list[str]  # outside the backbone, missing or of another shape in the checkpoint
+    unused: list[str]  # of the checkpoint
+    unseen: str  # settings of the model that no key shows
 
     def __str__(self) -> str:
         zeros = f'; {_count(self.zeros)} set to 0, which that network lacks' if self.zeros else ''
         return (
             f'{self.source}: loaded {len(self.loaded)} of {len(self.loaded) + len(self.missing)} backbone tensors, '
             f'{len(self.resized)} of them resized; {len(self.plugs)} new plug tensors; missing {_count(self.missing)} '
-            f'of the backbone, {_count(self.heads)} outside it; unused {_count([*self.unused, *self.beside])}{zeros}'
+            f'of the backbone, {_count(self.heads)} outside it; unused {_count(self.unused)}{zeros}'
             f'{self.unseen and f"; no key shows {self.unseen}"}'
         )
 
 
+def _count(keys: Collection[str]) -> str:
+    return f'{len(keys)} ({some_of(keys, 3)})' if keys else '0'
+
+
 def check_fit(
-    coverage: Coverage,
-    backbone: nn.Module,
-    prefix: str,
-    reset: Collection[str],
-    rotary: str = '',
-    num_storage_tokens: int = 0,
+    coverage: Coverage, unused: Collection[str], backbone: nn.Module, prefix: str, reset: Collection[str], rotary: str
 ) -> None:
     """Refuses a checkpoint of another network than the backbone's.
 
@@ -98,43 +64,35 @@ def check_fit(
 
     Args:
         coverage: What was found.
+        unused: Those of the unused tensors that are of the file's backbone.
         backbone: The backbone.
-        prefix: Prefix of its keys in the coverage.
+        prefix: Prefix of its keys.
         reset: Names of tensors that start anew, see :func:`is_named`.
         rotary: The kind of rotary positions of the file's network; '' for none or unknown.
-        num_storage_tokens: Registers of the file's network.
 
     Raises:
-        ValueError: If a tensor of the backbone is missing or unused, or positions are rotated otherwise; names the
-            arguments that avoid it.
+        ValueError: If a tensor of the backbone is missing or unused, or positions are rotated otherwise.
     """
-    loaded, missing, unused = (_below(prefix, k) for k in (coverage.loaded, coverage.missing, coverage.unused))
+    loaded, missing, unused = (
+        [key.removeprefix(prefix) for key in keys if key.startswith(prefix)]
+        for keys in (coverage.loaded, coverage.missing, unused)
+    )
     stages = {match[1] for key in loaded if (match := _STAGE_NORM.match(key))}
     missing = [key for key in missing if not is_named(key, reset) and not _is_further_output(key, stages)]
-    unused = [key for key in unused if not _is_free(key) and key not in getattr(backbone, 'leaves_out', ())]
-    turned = bool(rotary) and not _rotates(backbone, rotary)
-    if not missing and not unused and not turned:
-        return
+    unused = [key for key in unused if not _FREE.match(key) and key not in getattr(backbone, 'leaves_out', ())]
     problems = []
     if missing:
-        problems.append(f'it lacks {_tensors(missing)} that the backbone needs: {some_of(missing)}')
+        problems.append(f'it lacks {len(missing)} tensors that the backbone needs: {some_of(missing)}')
     if unused:
-        problems.append(f'the backbone has no place for {_tensors(unused)} of it: {some_of(unused)}')
-    if turned:
-        problems.append(f'its positions are rotated as {rotary!r}, which no tensor needs to show')
-    own, theirs = ({_kind(key) for key in (*loaded, *keys)} for keys in (missing, unused))
-    arguments = [*_advise(theirs - own, backbone, 1), *_advise(own - theirs, backbone, 2)]
-    arguments = [argument.format(num_storage_tokens) for argument in arguments]
-    if turned:
-        arguments.append(f'rotary={rotary!r}' if rotary != AXIAL else "plugs=[dict(type='RotaryPosition')]")
-    advice = f'set {"; ".join(arguments)}' if arguments else 'use a checkpoint of the same architecture'
-    restart = ''
-    if missing or unused:
-        name = (missing or unused)[0].removesuffix('.weight').removesuffix('.bias')
-        restart = f' To start from the rest all the same, list parts of these names: reset=[{name!r}, ...]'
-    raise ValueError(
-        f'{coverage.source} is of another network: {"; ".join(problems)}. For the same network, {advice}.{restart}'
-    )
+        problems.append(f'the backbone has no place for {len(unused)} tensors of it: {some_of(unused)}')
+    if rotary and not _rotates(backbone, rotary):
+        setting = "plugs=[dict(type='RotaryPosition')]" if rotary == AXIAL else f'rotary={rotary!r}'
+        problems.append(f'its positions are rotated as {rotary!r}, which no tensor needs to show: set {setting}')
+    if problems:
+        raise ValueError(
+            f'{coverage.source} is of another network: {"; ".join(problems)}. docs/checkpoints.md has the arguments of '
+            f'its network; to start from the rest all the same, list parts of such names: reset=[...]'
+        )
 
 
 def _rotates(backbone: nn.Module, kind: str) -> bool:
@@ -150,46 +108,11 @@ def is_named(key: str, names: Collection[str]) -> bool:
     return any(f'.{name}.' in f'.{key}.' for name in names)
 
 
-def _below(prefix: str, keys: Collection[str]) -> list[str]:
-    return [key.removeprefix(prefix) for key in keys if key.startswith(prefix)]
-
-
-def _is_free(key: str) -> bool:
-    """True for a tensor of a file that a backbone need not use."""
-    return bool(_AFTER_BLOCKS.match(key) or _OF_PRETRAINING.match(key))
-
-
 def _is_further_output(key: str, stages: Collection[str]) -> bool:
     """True for a norm of an output that a classifier, which has one stage's norm alone, does not have."""
     match = _STAGE_NORM.match(key)
     is_downstream = key.startswith('downstream_norms.')  # a classifier has none of them
     return match is not None and (not stages if is_downstream else len(stages) == 1 and match[1] not in stages)
-
-
-def _advise(keys: Collection[str], backbone: nn.Module, column: int) -> Iterator[str]:
-    """The arguments that give the backbone these tensors (column 1), or take them from it (column 2)."""
-    named, known = set(), defaults(type(backbone))
-    for row in _ARGUMENTS:
-        argument = row[column].partition('=')[0]
-        is_known = argument == 'type' or argument in known
-        if is_known and argument not in named and any(re.fullmatch(row[0], key) for key in keys):
-            named.add(argument)
-            yield row[column]
-    if column == 1 and any(is_plug(key) and '.rel_pos_mlp.' not in key for key in keys):
-        yield 'the plugs of the checkpoint'
-
-
-def _kind(key: str) -> str:
-    """A tensor's name without its numbers: networks of other depths have the same kinds of tensors."""
-    return re.sub(r'\.\d+\.', '.{}.', key)
-
-
-def _tensors(keys: Collection[str]) -> str:
-    return '1 tensor' if len(keys) == 1 else f'{len(keys)} tensors'
-
-
-def _count(keys: Collection[str]) -> str:
-    return f'{len(keys)} ({some_of(keys, 3)})' if keys else '0'
 
 
 # --- a whole model's weights ---
@@ -200,12 +123,8 @@ def check_state(
 ) -> None:
     """Checks the weights of a training, by the model's keys, before anything is loaded.
 
-    Args:
-        model: The model.
-        state: The weights.
-        settings: The config of their training, see :func:`~vitplug.checkpoints.settings.read_settings`.
-        path: The checkpoint, for the error.
-        exact: Refuse tensors of another shape, which hosts would resize: an optimizer's state is not resized.
+    Hosts resize tensors of another shape; ``exact`` refuses them, as an optimizer's state is not resized. ``settings``
+    is the config of their training, see :func:`~vitplug.checkpoints.settings.read_settings`.
 
     Raises:
         ValueError: If a number is not finite, or a tensor of another type, of another grid of tokens or, if ``exact``,
@@ -227,10 +146,7 @@ def check_state(
 
 
 def load_state(model: nn.Module, state: Mapping[str, Tensor], path: str | os.PathLike) -> list[str]:
-    """Loads all weights of a model.
-
-    Returns:
-        The weights of a backbone and of plugs in ``state`` that the model has no place for.
+    """Loads all weights of a model; gives those of a backbone and of plugs that the model has no place for.
 
     Raises:
         ValueError: If a tensor of the model is missing, or does not fit.

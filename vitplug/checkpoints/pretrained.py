@@ -27,24 +27,10 @@ class Pretrained:
     """Initialises a backbone or a whole model with a checkpoint of timm, mmpretrain, mmdet, mmseg or a paper's authors.
 
     In configs: ``init_cfg=dict(type='vitplug.Pretrained', checkpoint=PATH)``. Parameters that the checkpoint lacks,
-    such as plugs, are initialised as without a checkpoint.
-
-    Args:
-        checkpoint: Path or address of the file.
-        prefix: Use only the keys that begin with this; by default, the prefix is detected.
-        reset: Parts of the names of tensors that start anew, such as ``['rel_pos_mlp', 'layers.11']``: they are not
-            loaded, and the file or the model may lack them.
-
-    Raises:
-        ValueError: As in :func:`load_pretrained`.
+    such as plugs, are initialised as without a checkpoint. Arguments and errors are those of :func:`load_pretrained`.
     """
 
-    def __init__(
-        self,
-        checkpoint: str | os.PathLike,
-        prefix: str | None = None,
-        reset: Collection[str] = (),
-    ):
+    def __init__(self, checkpoint: str | os.PathLike, prefix: str | None = None, reset: Collection[str] = ()):
         self.settings = dict(prefix=prefix, reset=reset)
         self.checkpoint = checkpoint
 
@@ -52,8 +38,7 @@ class Pretrained:
         init_cfg = getattr(module, 'init_cfg', None)
         if isinstance(init_cfg, list | tuple) and any(loads_checkpoint(cfg) for cfg in init_cfg[:-1]):
             raise ValueError(
-                f'init_cfg={init_cfg}: vitplug.Pretrained must come last; later initialisers overwrite the loaded '
-                'weights'
+                f'init_cfg={init_cfg}: vitplug.Pretrained must come last; later ones overwrite the weights'
             )
         # mmengine would initialise the children after the module and overwrite the loaded weights.
         for part in module.children():
@@ -71,10 +56,7 @@ def loads_checkpoint(init_cfg: Mapping | Collection[Mapping] | None) -> bool:
 
 
 def load_pretrained(
-    module: nn.Module,
-    checkpoint: str | os.PathLike,
-    prefix: str | None = None,
-    reset: Collection[str] = (),
+    module: nn.Module, checkpoint: str | os.PathLike, prefix: str | None = None, reset: Collection[str] = ()
 ) -> Coverage:
     """Loads a checkpoint of any known format into a backbone, or into a model with a ``backbone``.
 
@@ -85,11 +67,9 @@ def load_pretrained(
     Args:
         module: The backbone or model.
         checkpoint: Path or address of the file.
-        prefix: See :class:`Pretrained`, also for the other arguments.
-        reset: Parts of the names of tensors that start anew.
-
-    Returns:
-        The loaded, missing and unused tensors.
+        prefix: Use only the keys that begin with this; by default, the prefix is detected.
+        reset: Parts of the names of tensors that start anew, such as ``['rel_pos_mlp', 'layers.11']``: they are not
+            loaded, and the file or the model may lack them.
 
     Raises:
         FileNotFoundError: If there is no such file.
@@ -102,19 +82,15 @@ def load_pretrained(
 
 
 def load_content(
-    module: nn.Module,
-    content: Mapping,
-    path: str | os.PathLike,
-    prefix: str | None = None,
-    reset: Collection[str] = (),
+    module: nn.Module, content: Mapping, path: str | os.PathLike, prefix: str | None = None, reset: Collection[str] = ()
 ) -> Coverage:
     """The same of the content of a checkpoint that has been read from ``path``."""
     weights, place = find_weights(content, path)
     wanted = {key: value for key, value in module.state_dict().items() if not is_derived(key)}
     backbone, outer = (module.backbone, BACKBONE) if any(key.startswith(BACKBONE) for key in wanted) else (module, '')
-    settings = read_settings(find_meta(content, path))
+    settings = read_settings(find_meta(content))
     try:
-        given, known, _ = convert(weights, prefix=prefix)
+        given, known, _ = convert(weights, prefix)
         given, beside = _choose(given, wanted, bool(outer))
         given = _without(given, reset, wanted)
         check_state(module, given, settings, path)
@@ -126,6 +102,7 @@ def load_content(
         raise ValueError(str(error) if str(path) in str(error) else f'{path}: {error}') from error
     inside = [key for key in wanted if key.startswith(outer)]
     missing = [key for key in missing if key in wanted and not key.endswith('.num_batches_tracked')]
+    unused = [key for key in unused if not is_derived(key)]
     loaded = [key for key in inside if key not in missing and key not in zeros]
     coverage = Coverage(
         source=f'{path} ({known.name}{place and f", {place}"})',
@@ -135,12 +112,10 @@ def load_content(
         missing=[key for key in missing if key in inside and not is_plug(key)],
         plugs=[key for key in missing if key in inside and is_plug(key)],
         heads=[key for key in missing if key not in inside],
-        unused=[key for key in unused if not is_derived(key)],
-        beside=beside,
+        unused=[*unused, *beside],
         unseen=', '.join(f'{name} {listed(values)}' for name, values in describe_unseen(backbone).items()),
     )
-    registers = given.get(f'{outer}storage_tokens')
-    check_fit(coverage, backbone, outer, reset, known.rotary, 0 if registers is None else registers.shape[1])
+    check_fit(coverage, unused, backbone, outer, reset, known.rotary)
     check_unseen(settings, backbone, path)
     print_log(str(coverage), logger='current')
     return coverage
@@ -149,23 +124,20 @@ def load_content(
 def _choose(
     given: dict[str, Tensor], wanted: Mapping[str, Tensor], is_whole: bool
 ) -> tuple[dict[str, Tensor], list[str]]:
-    """The tensors for a model, by its own keys, and the keys that are not used."""
+    """The tensors for a model, by its keys, and the keys that are not used: heads of others and of other classes."""
     if not is_whole:
         below = {key.removeprefix(BACKBONE): value for key, value in given.items() if key.startswith(BACKBONE)}
         return below, [key for key in given if not key.startswith(BACKBONE)]
     present = next((name for name in CLASSIFIERS if any(key.startswith(name) for key in wanted)), None)
     for name in CLASSIFIERS if present else ():
         given = {re.sub(f'^{re.escape(name)}', present, key): value for key, value in given.items()}
-    other_classes = [
-        key
-        for key, value in given.items()
-        if key in wanted and key.partition('.')[0].endswith('head') and value.shape != wanted[key].shape
-    ]
+    heads = [key for key in given if key in wanted and key.partition('.')[0].endswith('head')]
+    other_classes = [key for key in heads if given[key].shape != wanted[key].shape]
     return {key: value for key, value in given.items() if key not in other_classes}, other_classes
 
 
 def _without(given: dict[str, Tensor], reset: Collection[str], wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Drops the tensors with a part of their name in ``reset``."""
+    """Drops the tensors with a part of their name in ``reset``, a misspelt name in which is refused."""
     if isinstance(reset, str):
         raise ValueError(f'reset={reset!r}: expected a list of parts of names, such as [{reset!r}]')
     unknown = [name for name in reset if not any(is_named(key, [name]) for key in (*given, *wanted))]

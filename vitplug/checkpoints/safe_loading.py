@@ -8,8 +8,7 @@ from .files import local_file, read_checkpoint
 def refuse_pickled_code() -> None:
     """Makes mmengine read checkpoints in this process (`--resume`, `load_from`, `Pretrained`) through `load_from_file`.
 
-    mmengine by itself tries without running code, and where that fails runs it with a warning. Names of models, such
-    as torchvision://resnet50, and buckets are refused with the rest of what is neither a path nor an http address.
+    mmengine by itself tries without running code, and where that fails runs it with a warning.
     """
     CheckpointLoader.register_scheme(tuple(CheckpointLoader._schemes), loader=load_from_file, force=True)
 

@@ -1,8 +1,7 @@
-"""The config of a checkpoint's training: read without running it, and compared by meaning."""
+"""The config of a checkpoint's training: read without running it, and compared with another."""
 
 import ast
-import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 ABSENT = 'not set'
@@ -12,13 +11,7 @@ def read_settings(meta: Mapping) -> dict[str, Any]:
     """The settings in a checkpoint's ``meta['cfg']``, which mmengine writes as Python text.
 
     The text is parsed, never run: literals, ``dict(...)`` and containers of them become values; any other expression,
-    such as a class, is kept as its source text.
-
-    Args:
-        meta: See :func:`~vitplug.checkpoints.files.find_meta`.
-
-    Returns:
-        The settings; empty if there are none or if the text is not such a config.
+    such as a class, is kept as its source text. Empty if there are none or if the text is not such a config.
     """
     try:
         statements = ast.parse(meta.get('cfg')).body
@@ -43,60 +36,20 @@ def _read(node: ast.expr) -> Any:
         return ast.unparse(node)
 
 
-def compare(before: Any, after: Any, find_class: Callable[[str], type | None]) -> list[tuple[str, Any, Any]]:
-    """The settings in which two configs differ, by meaning.
+def differences(before: Mapping, after: Mapping) -> dict[str, tuple[Any, Any]]:
+    """The settings in which two configs differ, such as ``model.backbone.plugs.0.sigma``, before and after.
 
-    Lists equal tuples, the order of plugs is ignored, and a missing setting has its class's default.
-
-    Args:
-        before: Settings of the first config.
-        after: Settings of the second config.
-        find_class: Returns the class of a ``type``, or None.
-
-    Returns:
-        Name, such as ``model.backbone.plugs.Refiner.expansion``, value before and value after; :data:`ABSENT` for a
-        missing value.
+    Lists equal tuples; a setting that one of them lacks is :data:`ABSENT` there.
     """
-    before, after = (dict(_values(cfg, find_class)) for cfg in (before, after))
-    pairs = [(name, before.get(name, ABSENT), after.get(name, ABSENT)) for name in {**before, **after}]
-    return [pair for pair in pairs if pair[1] != pair[2]]
+    old, new = dict(_flat(before)), dict(_flat(after))
+    pairs = {name: (old.get(name, ABSENT), new.get(name, ABSENT)) for name in {**old, **new}}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
-def _values(cfg: Any, find_class: Callable[[str], type | None], path: str = '') -> Iterator[tuple[str, Any]]:
-    """The values of nested settings and of the defaults of their classes, by dotted names."""
-    if isinstance(cfg, Mapping):
-        kind = cfg.get('type')
-        entries = {**defaults(find_class(kind) if isinstance(kind, str) else None), **cfg}.items()
-    elif isinstance(cfg, list | tuple):
-        entries = enumerate(cfg) if not path.endswith('.plugs') else zip(_plug_names(cfg), cfg, strict=True)
-    else:
+def _flat(cfg: Any, path: str = '') -> Iterator[tuple[str, Any]]:
+    """The values of nested settings by dotted names."""
+    if not isinstance(cfg, Mapping | list | tuple):
         yield path.removeprefix('.'), cfg
         return
-    for name, value in entries:
-        yield from _values(value, find_class, f'{path}.{name}')
-
-
-def _plug_names(plugs: Sequence[Any]) -> list[str]:
-    """Names that do not depend on the order of plugs: their type, and their blocks where a type occurs again."""
-    kinds = [plug.get('type') if isinstance(plug, Mapping) else plug for plug in plugs]
-    layers = [plug.get('layers', '') if isinstance(plug, Mapping) else '' for plug in plugs]
-    layers = [list(blocks) if isinstance(blocks, tuple) else blocks for blocks in layers]
-    return [f'{kind}{blocks if kinds.count(kind) > 1 else ""}' for kind, blocks in zip(kinds, layers, strict=True)]
-
-
-def defaults(owner: type | None) -> dict[str, Any]:
-    """The defaults of a constructor's arguments, of the class and its bases."""
-    found: dict[str, Any] = {}
-    for kind in reversed(inspect.getmro(owner) if owner else ()):
-        parameters = inspect.signature(kind.__init__).parameters.values()
-        found |= {each.name: each.default for each in parameters if each.default is not each.empty}
-    return found
-
-
-def list_changes(changes: Sequence[tuple], count: int = 5) -> str:
-    """The first differences found by :func:`compare`, for a message."""
-    lines = [
-        f'{name} was {", is ".join(ABSENT if value is ABSENT else repr(value) for value in pair)}'
-        for name, *pair in changes[:count]
-    ]
-    return '; '.join(lines) + (f'; and {len(changes) - count} more' if len(changes) > count else '')
+    for name, value in cfg.items() if isinstance(cfg, Mapping) else enumerate(cfg):
+        yield from _flat(value, f'{path}.{name}')

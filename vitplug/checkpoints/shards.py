@@ -8,10 +8,10 @@
         __1_0.distcp  shards of process 1
         rest.pth      everything else; a sharded tensor is a text there, SHARD and its name in the metadata
 
-Importing this module loads torch.distributed.checkpoint.
+torch's own reader unpickles the metadata, which may run code: read such folders of your own trainings only. Importing
+this module loads torch.distributed.checkpoint.
 """
 
-import pickle
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,44 +21,10 @@ import torch
 import torch.distributed.checkpoint as dcp
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
-
-from vitplug.files.named import METADATA
 
 REST = 'rest.pth'
 # What stands in the rest for a sharded tensor, before its name in the metadata.
 SHARD = 'shard:'
-# What the metadata of tensors are made of, by modules.
-_PARTS = {
-    'torch': ('Size',),
-    'torch.serialization': ('_get_layout',),
-    'torch.distributed.checkpoint.filesystem': ('_StorageInfo',),
-    'torch.distributed.checkpoint.metadata': (
-        *('Metadata', 'StorageMeta', 'MetadataIndex', 'ChunkStorageMetadata', 'TensorStorageMetadata'),
-        *('TensorProperties', '_MEM_FORMAT_ENCODING'),
-    ),
-    'pathlib': ('PosixPath', 'WindowsPath'),
-}
-
-
-class _Unpickler(pickle.Unpickler):
-    """Builds metadata of tensors and nothing else."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if name in _PARTS.get(module, ()) or (module == 'torch' and isinstance(getattr(torch, name, 0), torch.dtype)):
-            return super().find_class(module, name)
-        raise pickle.UnpicklingError(f'it would run {module}.{name}; nothing was run')
-
-
-class _Reader(dcp.FileSystemReader):
-    """torch's reader, which runs what it finds in the metadata, without that."""
-
-    def read_metadata(self, *_: Any, **__: Any) -> Metadata:
-        with open(Path(self.path, METADATA), 'rb') as file:
-            metadata = _Unpickler(file).load()
-        metadata.storage_meta = getattr(metadata, 'storage_meta', None) or StorageMeta()
-        metadata.storage_meta.load_id = self.load_id
-        return metadata
 
 
 def read_shards(folder: Path, rest: Mapping, allocate: Callable[[torch.Size, torch.dtype], Tensor]) -> dict[str, Any]:
@@ -70,25 +36,25 @@ def read_shards(folder: Path, rest: Mapping, allocate: Callable[[torch.Size, tor
         allocate: Gives memory for a tensor of a shape and type: a whole one, or the shard of this process.
 
     Raises:
-        ValueError: If the folder is broken, lacks a file or would run code.
+        ValueError: If the folder is broken or lacks a file.
     """
-    reader = _Reader(folder)
+    reader = dcp.FileSystemReader(folder)
     try:
         described = reader.read_metadata().state_dict_metadata
-        tensors = {name: allocate(entry.size, entry.properties.dtype) for name, entry in described.items()}
+        tensors = {f'{SHARD}{name}': allocate(entry.size, entry.properties.dtype) for name, entry in described.items()}
         with warnings.catch_warnings():
             warnings.filterwarnings('ignore', 'torch.distributed is disabled')  # as meant: each process reads alone
-            dcp.load(tensors, storage_reader=reader, no_dist=True)
-        return with_leaves(rest, lambda leaf, _: tensors[leaf.removeprefix(SHARD)] if _is_shard(leaf) else leaf)
-    except (Exception, CheckpointException) as error:  # whatever damaged pickles and files cause
+            dcp.load(
+                {name.removeprefix(SHARD): value for name, value in tensors.items()},
+                storage_reader=reader,
+                no_dist=True,
+            )
+    except (Exception, CheckpointException) as error:  # whatever damaged files cause
         raise ValueError(
             f'{folder} cannot be read ({type(error).__name__}: {" ".join(str(error).split())[:300]}): it is damaged '
             'or not whole; go on from another checkpoint'
         ) from error
-
-
-def _is_shard(leaf: Any) -> bool:
-    return isinstance(leaf, str) and leaf.startswith(SHARD)
+    return with_leaves(rest, lambda leaf, _: tensors.get(leaf, leaf) if isinstance(leaf, str) else leaf)
 
 
 def read_whole(folder: Path, rest: Mapping) -> dict[str, Any]:

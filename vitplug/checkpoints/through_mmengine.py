@@ -15,7 +15,10 @@ from torch import nn
 
 from vitplug.hosting import PluggedModel
 
+from .files import find_meta
 from .pretrained import Pretrained, load_content
+from .settings import read_settings
+from .unseen import check_unseen
 
 
 def read_files_of_others() -> None:
@@ -32,10 +35,12 @@ def read_files_of_others() -> None:
     @wraps(load)
     def load_into_host(model: nn.Module, content: Mapping, *args, **settings):
         inner = model.module if is_model_wrapper(model) else model
-        if not has_host(inner) or has_all_tensors(content, inner):
-            return load(model, content, *args, **settings)
-        load_content(inner, content, 'the checkpoint')
-        return content
+        if has_host(inner) and not has_all_tensors(content, inner):
+            load_content(inner, content, 'the checkpoint')
+            return content
+        if has_host(inner):
+            check_unseen(read_settings(find_meta(content)), getattr(inner, 'backbone', inner), 'the checkpoint')
+        return load(model, content, *args, **settings)
 
     PretrainedInit.__call__ = initialise_host
     checkpoint._load_checkpoint_to_model = runner._load_checkpoint_to_model = load_into_host

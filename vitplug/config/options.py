@@ -54,11 +54,6 @@ class OptionsAction(DictAction):
                 parser.error(f'{option_string} takes KEY=VALUE pairs of plain values, but got {value}')
 
 
-def add_allow_changes(parser: argparse.ArgumentParser) -> None:
-    help = 'take a checkpoint that was trained with other settings than its config has; they are listed'
-    parser.add_argument('--allow-changes', action='store_true', help=help)
-
-
 def add_exported(parser: argparse.ArgumentParser) -> None:
     help = 'file of tools/export.py of this checkpoint, which runs in place of the part that it holds'
     parser.add_argument('--exported', metavar='FILE', help=help)

@@ -8,7 +8,7 @@ from pathlib import Path
 from mmengine.config import Config, ConfigDict
 from mmengine.device import get_device
 
-from vitplug.config.options import add_allow_changes, add_exported, add_options, config_parser, exported_hook
+from vitplug.config.options import add_exported, add_options, config_parser, exported_hook
 from vitplug.config.parts import as_list, loader_leaves, model_settings
 from vitplug.config.reading import read_config
 from vitplug.files.named import check_new_file
@@ -67,7 +67,6 @@ def _parser(command: str, description: str) -> argparse.ArgumentParser:
     parser = config_parser(command, description)
     parser.add_argument('--work-dir', help='folder for logs and checkpoints (default work_dirs/<name of the config>)')
     add_options(parser)
-    add_allow_changes(parser)
     parser.add_argument(
         '--launcher',
         choices=['none', 'pytorch', 'slurm', 'mpi'],

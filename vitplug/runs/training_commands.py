@@ -29,7 +29,7 @@ def train(argv: Sequence[str] | None = None) -> None:
     cfg = train_config(args)
     choose_start(cfg)
     refuse_pickled_code()
-    runner = build_runner(cfg, args.allow_changes, check_training(cfg))
+    runner = build_runner(cfg, check_training(cfg))
     runner.train()
     leave_process_group()
 
@@ -39,17 +39,16 @@ def test(argv: Sequence[str] | None = None) -> None:
     args = test_parser().parse_args(argv)
     cfg = test_config(args)
     refuse_pickled_code()
-    runner = build_runner(cfg, args.allow_changes, check_testing(cfg))
+    runner = build_runner(cfg, check_testing(cfg))
     runner.test()
     leave_process_group()
 
 
-def build_runner(cfg: Config, allow_changes: bool = False, remarks: Sequence[str] = ()) -> Runner:
+def build_runner(cfg: Config, remarks: Sequence[str] = ()) -> Runner:
     """Builds mmengine's runner, for its strategy or named by `runner_type`, with the hooks that every run has.
 
     Args:
         cfg: The config.
-        allow_changes: Whether a checkpoint may have been trained with other settings.
         remarks: Lines for the log.
     """
     start_processes(cfg)
@@ -57,9 +56,6 @@ def build_runner(cfg: Config, allow_changes: bool = False, remarks: Sequence[str
     for kind in (CheckpointFitHook, CompileHook, DryValidationHook, ValidationLossHook):
         if not any(isinstance(hook, kind) for hook in runner.hooks):
             runner.register_hook(kind())
-    for hook in runner.hooks:
-        if isinstance(hook, CheckpointFitHook):
-            hook.allow_changes |= allow_changes
     for remark in remarks:
         runner.logger.warning(remark)
     return runner

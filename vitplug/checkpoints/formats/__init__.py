@@ -1,4 +1,4 @@
-"""Converts the keys and layouts of other checkpoint formats to and from vitplug's.
+"""Converts the keys and layouts of other checkpoint formats to vitplug's, which are mmpretrain's.
 
 Each format is recognised by its keys; :mod:`.format` says what a format is.
 """
@@ -14,8 +14,6 @@ from .format import Format, State
 
 #: All formats. Where a checkpoint has the keys of several, the first is taken: the more special one.
 FORMATS = (*others.FORMATS, *papers.FORMATS, *vit.FORMATS)
-#: What a checkpoint can be converted to.
-TARGETS = ('vitplug', 'timm')
 # Tables that every model computes from its shapes.
 _DERIVED = re.compile(
     r'(?:.*\.)?(?:relative_position_index|attn_mask|rel_coords_log|relative_coords_table|rope\.freqs_(?:cos|sin))'
@@ -56,25 +54,22 @@ def recognise(state: State) -> tuple[Format, str]:
     for prefix, known in by_prefix.items():
         return known, prefix
     raise ValueError(
-        f'the keys ({some_of(state)}) match no known network: expected '
-        f'{", ".join(known.name for known in FORMATS if not known.why)}'
+        f'the keys ({some_of(state)}) match no known network: expected {", ".join(known.name for known in FORMATS)}'
     )
 
 
-def convert(state: State, to: str = 'vitplug', prefix: str | None = None) -> Converted:
-    """Converts a state dict of any known format to the keys of vitplug, which are mmpretrain's, or of timm.
+def convert(state: State, prefix: str | None = None) -> Converted:
+    """Converts a state dict of any known format to the keys of vitplug, which are mmpretrain's.
 
     Args:
         state: The tensors by their keys.
-        to: One of :data:`TARGETS`.
         prefix: Use only the keys that begin with this; by default, the prefix is detected.
 
     Returns:
         The converted tensors, their original format, and notes.
 
     Raises:
-        ValueError: If no key has the prefix, the format is not recognised, a tensor has no place in vitplug, or timm
-            has no such network or no name for a key.
+        ValueError: If no key has the prefix, the format is not recognised, or a tensor has no place in vitplug.
     """
     state = _below(prefix, state)
     if updates := [key for key in state if re.search(r'(?:^|\.)lora_\w', key)]:
@@ -93,10 +88,6 @@ def convert(state: State, to: str = 'vitplug', prefix: str | None = None) -> Con
     ours |= beside
     if derived:
         notes.append(f'left out tables that models compute ({len(derived)}: {some_of(derived, 2)})')
-    if to == 'timm':
-        if any(key.endswith('rotary.periods') for key in ours):
-            notes.append('left out rotary.periods, which timm computes')
-        ours = _to_timm(ours, source.network)
     return Converted(ours, source, notes)
 
 
@@ -109,12 +100,3 @@ def _below(prefix: str | None, state: State) -> State:
     if not below:
         raise ValueError(f'prefix={prefix!r}: no key begins with it; the keys are {some_of(state)}')
     return below
-
-
-def _to_timm(ours: State, network: str) -> dict[str, Tensor]:
-    """Tensors by vitplug's keys, by timm's."""
-    target = next((known for known in FORMATS if known.exports(network, ours)), None)
-    if target is None:
-        networks = dict.fromkeys(known.network for known in FORMATS if known.exported is not None)
-        raise ValueError(f'timm has no {network}: expected one of {", ".join(networks)}')
-    return target.from_vitplug({key: value for key, value in ours.items() if not key.endswith('rotary.periods')})

@@ -3,7 +3,7 @@
 A table has names of modules or tensors, theirs and vitplug's, by commas or lines; a name alone is the same in both::
 
     class_embedding:vector = cls_token                      another layout, see LAYOUTS
-    pools.{} = transformers.{+1}.pool                       {} is a number; here one more than in the other name
+    pools.{} = transformers.{+1}.pool                       {} is a number; vitplug's is one more here
     head = .head.fc                                         a dot: outside of the backbone
     norm = norm{last}                                       number of the last stage
     [blocks.{} = layers.{}]                                 the names below begin with these
@@ -11,7 +11,7 @@ A table has names of modules or tensors, theirs and vitplug's, by commas or line
     attn.q_bias+attn.k_bias?+attn.v_bias = attn.qkv.bias    parts that are one tensor here; a bias of 0 may be missing
 
 *vitplug's keys* are the keys of a whole classifier of mmpretrain: ``backbone.<key of the backbone>`` and
-``head.<key of the head>``. The first pair that matches a key counts, in both directions.
+``head.<key of the head>``. The first pair that matches a key counts.
 """
 
 import re
@@ -41,22 +41,17 @@ def _channels_first(tensor: Tensor) -> Tensor:
     return tensor.unflatten(-1, (2, 2, -1)).transpose(-3, -2).movedim(-1, -3).flatten(-3)
 
 
-def _pixels_first(tensor: Tensor) -> Tensor:
-    """The inverse of :func:`_channels_first`."""
-    return tensor.unflatten(-1, (-1, 2, 2)).movedim(-3, -1).transpose(-3, -2).flatten(-3)
-
-
 def _as_tokens(positions: Tensor) -> Tensor:
     return positions.flatten(2).transpose(1, 2) if positions.ndim == 4 else positions
 
 
-#: Layouts of their tensors by name: to vitplug's, and back.
-LAYOUTS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
-    '': (lambda tensor: tensor, lambda tensor: tensor),
-    'vector': (lambda tensor: tensor[None, None], lambda tensor: tensor[0, 0]),
-    'matrix': (lambda tensor: tensor[None], lambda tensor: tensor[0]),
-    'merged': (_channels_first, _pixels_first),  # of Swin's patch merging
-    'image': (_as_tokens, lambda tensor: tensor),  # as mmdet stores a table of positions; mmpretrain does not
+#: Changes of their tensors to vitplug's layout, by name.
+LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
+    '': lambda tensor: tensor,
+    'vector': lambda tensor: tensor[None, None],
+    'matrix': lambda tensor: tensor[None],
+    'merged': _channels_first,  # of Swin's patch merging
+    'image': _as_tokens,  # as mmdet stores a table of positions; mmpretrain does not
 }
 
 
@@ -66,7 +61,7 @@ class Rule(NamedTuple):
     Args:
         theirs: Names of the parts.
         ours: vitplug's name.
-        optional: Index of the part whose bias may be missing: it is 0, and has to be 0 in an export; -1 for none.
+        optional: Index of the part whose bias may be missing, as it is 0; -1 for none.
         layout: One of :data:`LAYOUTS`.
     """
 
@@ -104,24 +99,19 @@ def _rule(pair: str, theirs: str, ours: str) -> Rule:
 
 
 @cache
-def _compiled(name: str) -> tuple[re.Pattern, tuple[int, ...]]:
-    texts, offsets = _HOLE.split(name)[::2], _HOLE.split(name)[1::2]
-    return re.compile(r'(\d+)'.join(map(re.escape, texts)) + r'(?=\.|$)'), tuple(int(offset or 0) for offset in offsets)
+def _pattern(name: str) -> re.Pattern:
+    return re.compile(re.escape(name).replace(r'\{\}', r'(\d+)') + r'(?=\.|$)')
 
 
 def _translate(key: str, name: str, others: Iterable[str]) -> list[str] | None:
     """A key whose tensor or module has this name, by other names of it; None if it has not."""
-    pattern, offsets = _compiled(name)
-    found = pattern.match(key)
-    if found is None:
-        return None
-    numbers = [int(number) - offset for number, offset in zip(found.groups(), offsets, strict=True)]
-    return [_fill(other, numbers) + key[found.end() :] for other in others]
+    found = _pattern(name).match(key)
+    return found and [_fill(other, found.groups()) + key[found.end() :] for other in others]
 
 
-def _fill(name: str, numbers: Sequence[int]) -> str:
-    values = iter(zip(numbers, _compiled(name)[1], strict=True))
-    return _HOLE.sub(lambda _: str(sum(next(values))), name)
+def _fill(name: str, numbers: Sequence[str]) -> str:
+    left = iter(numbers)
+    return _HOLE.sub(lambda hole: str(int(next(left)) + int(hole[1] or 0)), name)
 
 
 @dataclass(frozen=True)
@@ -132,29 +122,21 @@ class Format:
         name: Name for messages.
         anchors: Keys, with ``{}`` for a number. A checkpoint of this format has all of them.
         names: The table, in sections. Keys without a rule are those of vitplug's backbone.
-        network: The architecture.
         without_bias: Regular expression of biases, by the backbone's names, that its network may be built without:
-            missing ones are 0, and those of q and v that are 0 are not exported, as those of k.
+            missing ones are 0.
         rotary: The kind of rotary positions of its networks, which no key may show; '' for none.
         strict: Whether keys without a rule are refused, as in the files that authors of a paper released.
-        why: Why such networks are refused; '' if they are not.
-        exported: Parts of the names that a network has, or lacks with ``!``, whose timm format this is; None for none.
         prepare: Changes their tensors before the table does, and adds what was left out, added or merged, and why, to
-            a list of notes, one clause each.
-        restore: Changes their tensors after an export by the table.
+            a list of notes, one clause each. Refuses networks with these keys that vitplug has not.
     """
 
     name: str
     anchors: str
     names: tuple[str, ...] = ()
-    network: str = 'ViT'
     without_bias: str = ''
     rotary: str = ''
     strict: bool = False
-    why: str = ''
-    exported: str | None = None
     prepare: Callable[[State, list[str]], State] = lambda theirs, notes: theirs
-    restore: Callable[[dict[str, Tensor]], dict[str, Tensor]] = dict
 
     def recognise(self, keys: Iterable[str]) -> set[str]:
         """The prefixes of this format's weights; empty if there are none."""
@@ -162,16 +144,6 @@ class Format:
         patterns = [_PREFIX + anchor.replace('.', r'\.').replace('{}', r'\d+') for anchor in self.anchors.split()]
         matches = ((re.fullmatch(pattern, key) for key in keys) for pattern in patterns)
         return set.intersection(*({match[1] for match in found if match} for found in matches))
-
-    def exports(self, network: str, ours: State) -> bool:
-        """True if timm has such a network, by vitplug's keys, in this format."""
-        if self.exported is None or network != self.network:
-            return False
-        names = [f'.{key}.' for key in ours]
-        return all(
-            any(f'.{word.lstrip("!")}.' in name for name in names) != word.startswith('!')
-            for word in self.exported.split()
-        )
 
     def rename(self, key: str) -> str | None:
         """vitplug's name of a tensor, None if no rule has it."""
@@ -185,8 +157,6 @@ class Format:
             ValueError: If such networks are refused, a part of a tensor is missing, or a key is unknown in a strict
                 format.
         """
-        if self.why:
-            raise ValueError(f'{self.name}: {self.why}')
         notes: list[str] = []
         theirs, rules = self.prepare(state, notes), self._rules(state)
         found = {key: _find(key, rules) for key in theirs}
@@ -204,48 +174,14 @@ class Format:
                 raise ValueError(f'{self.name}: {key} and another tensor of the file are both {name}')
             if len(parts) > 1:
                 tensor = _join(key, parts, rule.optional, theirs)
-            ours[name] = LAYOUTS[rule.layout][0](tensor)
+            ours[name] = LAYOUTS[rule.layout](tensor)
         return ours, notes
 
-    def from_vitplug(self, state: State) -> dict[str, Tensor]:
-        """The inverse of :meth:`to_vitplug`.
-
-        Raises:
-            ValueError: If the format has no name for a key, or no bias of keys, and a bias of keys is not 0.
-        """
-        rules = self._rules(state)
-        places = {key: _place(key, rules) for key in state}
-        if nameless := [key for key, place in places.items() if place is None]:
-            raise ValueError(
-                f'{self.name} has no keys for {some_of(nameless)} ({len(nameless)} tensors): such a model cannot be '
-                "exported; remove plugs, leave task heads out (--prefix backbone.), or keep vitplug's format"
-            )
-        theirs: dict[str, Tensor] = {}
-        for key, tensor in state.items():
-            rule, names = places[key]
-            tensor = LAYOUTS[rule.layout][1](tensor)
-            pieces = tensor.chunk(len(names)) if len(names) > 1 else [tensor]
-            theirs |= self._kept(dict(zip(names, pieces, strict=True)), rule.optional)
-        return self.restore(theirs)
-
     def _rules(self, state: State) -> list[Rule]:
-        """The rules for a network with these tensors, by its own or by vitplug's keys."""
+        """The rules for a network with these tensors."""
         gated, last = is_gated(state), sum(bool(_NEXT_STAGE.fullmatch(key)) for key in state)
         suiting = [rule for rule in read_table(self.names) if rule.suits(gated)]
         return [rule._replace(ours=rule.ours.replace('{last}', str(last))) for rule in suiting]
-
-    def _kept(self, pieces: dict[str, Tensor], optional: int) -> dict[str, Tensor]:
-        """The parts of a tensor that an export has."""
-        if optional < 0 or any(piece.ndim > 1 for piece in pieces.values()):
-            return pieces
-        if self.without_bias and not any(piece.any() for piece in pieces.values()):
-            return {}
-        name = list(pieces)[optional]
-        if pieces[name].any():
-            raise ValueError(
-                f'{self.name} has no bias of keys, and {name} is not 0: train with layer_cfgs=dict(key_bias=False)'
-            )
-        return {key: piece for key, piece in pieces.items() if key != name}
 
 
 def _find(key: str, rules: Sequence[Rule]) -> tuple[Rule, str, list[str]] | None:
@@ -255,12 +191,6 @@ def _find(key: str, rules: Sequence[Rule]) -> tuple[Rule, str, list[str]] | None
             if names := _translate(key, part, (rule.ours, *rule.theirs)):
                 return rule, names[0], names[1:]
     return None
-
-
-def _place(key: str, rules: Sequence[Rule]) -> tuple[Rule, list[str]] | None:
-    """The rule of a key of vitplug's, and their names of the parts of the tensor."""
-    found = ((rule, _translate(key, rule.ours, rule.theirs)) for rule in rules)
-    return next(((rule, names) for rule, names in found if names), None)
 
 
 def _join(key: str, parts: list[str], optional: int, theirs: State) -> Tensor:

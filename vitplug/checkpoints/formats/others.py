@@ -2,36 +2,31 @@
 
 import re
 
-from torch import Tensor
-
 from .format import Format, State
-
-SWIN, SWIN_V2, MVIT, MIXER, PIT, T2T, LVT = 'Swin', 'Swin V2', 'MViT', 'MLP-Mixer', 'PiT', 'T2T-ViT', 'LVT'
 
 # --- Swin ---
 
 _SWIN_NAMES = (
-    'absolute_pos_embed, patch_embed.proj = patch_embed.projection, patch_embed.norm, norm = norm{last}',
+    'absolute_pos_embed, mask_token, patch_embed.proj = patch_embed.projection, patch_embed.norm, norm = norm{last}',
+    'head.fc = .head.fc, head = .head.fc',
     '[layers.{}.blocks.{} = stages.{}.blocks.{}]',
     'norm1, norm2, norm3, attn = attn.w_msa, mlp.fc1 = ffn.layers.0.0, mlp.fc2 = ffn.layers.1',
 )
-_HEAD, _TIMM_HEAD = 'head = .head.fc', 'head.fc = .head.fc'
 _V2 = 'layers.0.blocks.0.attn.logit_scale'
 # timm's first patch merging is in layers.1 (or missing), the original's in layers.0.
 _IN_LAYER_0 = 'layers.0.downsample.reduction.weight'
 
+
 TIMM_SWIN = Format(
     'timm Swin',
     'layers.(?:1.downsample.reduction.weight|0.blocks.0.attn.relative_position_bias_table)',
-    ('layers.{+1}.downsample:merged = stages.{}.downsample', _TIMM_HEAD, *_SWIN_NAMES),
-    network=SWIN,
-    exported='',
+    ('layers.{}.downsample:merged = stages.{-1}.downsample', *_SWIN_NAMES),
 )
 ORIGINAL_SWIN = Format(
     'original Swin',
     _IN_LAYER_0,
-    ('layers.{}.downsample:merged = stages.{}.downsample', _HEAD, *_SWIN_NAMES),
-    network=SWIN,
+    ('layers.{}.downsample:merged = stages.{}.downsample', *_SWIN_NAMES),
+    strict=True,  # Hugging Face's files have these keys, and others
 )
 # In the second version, the norm of a merging comes after the reduction.
 TIMM_SWIN_V2 = Format(
@@ -39,101 +34,53 @@ TIMM_SWIN_V2 = Format(
     _V2,
     (
         'layers.{}.downsample.reduction:merged = stages.{}.downsample.reduction',
-        *('layers.{}.downsample = stages.{}.downsample', _TIMM_HEAD, *_SWIN_NAMES),
+        *('layers.{}.downsample = stages.{}.downsample', *_SWIN_NAMES),
     ),
-    network=SWIN_V2,
-    exported='',
 )
 ORIGINAL_SWIN_V2 = Format(
     'original Swin V2',
     f'{_V2} {_IN_LAYER_0}',
     (
         'layers.{}.downsample.reduction:merged = stages.{+1}.downsample.reduction',
-        *('layers.{}.downsample = stages.{+1}.downsample', _HEAD, *_SWIN_NAMES),
+        *('layers.{}.downsample = stages.{+1}.downsample', *_SWIN_NAMES),
     ),
-    network=SWIN_V2,
-)
-HF_SWIN = Format(
-    'Hugging Face Swin',
-    'layers.{}.blocks.{}.attention.self.query.weight',
-    network=SWIN,
-    why="its names and its order of patch merging are not converted; load timm's or the original file of this network",
+    strict=True,
 )
 # Early files have `norm` for the last norm, without a number.
 _MM_SWIN = ('norm = norm{last}, absolute_pos_embed:image',)
 _TABLE = 'stages.{}.blocks.{}.attn.w_msa.relative_position_bias_table'
-MM_SWIN = Format('OpenMMLab Swin', _TABLE, _MM_SWIN, SWIN)
-MM_SWIN_V2 = Format('OpenMMLab Swin V2', 'stages.{}.blocks.{}.attn.w_msa.logit_scale', _MM_SWIN, SWIN_V2)
+MM_SWIN = Format('OpenMMLab Swin', _TABLE, _MM_SWIN)
+MM_SWIN_V2 = Format('OpenMMLab Swin V2', 'stages.{}.blocks.{}.attn.w_msa.logit_scale', _MM_SWIN)
 
 # --- MViTv2 ---
 
 _POOL_K = 'blocks.{}.attn.pool_k.weight'
-_SHORTCUT = 'shortcut_proj_'
 _BLOCK_OF_STAGE = re.compile(r'^stages\.(\d+)\.blocks\.(\d+)\.')
-_MVIT_OUTSIDE = 'patch_embed.proj = patch_embed.projection, cls_token, pos_embed, norm = norm{last}'
-_MVIT_BLOCK = """
-    [blocks.{}]
-    norm1, norm2, attn.qkv, attn.proj, attn.rel_pos_h, attn.rel_pos_w, mlp.fc1, mlp.fc2
-    attn.pool_q, attn.norm_q, attn.pool_k, attn.norm_k, attn.pool_v, attn.norm_v
-"""
-_MVIT_NAMES = (_MVIT_OUTSIDE, 'head.projection = .head.fc', _MVIT_BLOCK, 'proj')
+_MVIT_NAMES = (
+    'patch_embed.proj = patch_embed.projection, cls_token, pos_embed, norm = norm{last}',
+    'head.projection = .head.fc, head.fc = .head.fc',
+    'alpha = plugs.residual_attention.start.alpha.residual_alpha',
+    '[blocks.{}]',
+    'norm1, norm2, attn.qkv, attn.proj, attn.rel_pos_h, attn.rel_pos_w, mlp.fc1, mlp.fc2',
+    'attn.pool_q, attn.norm_q, attn.pool_k, attn.norm_k, attn.pool_v, attn.norm_v',
+    'proj, shortcut_proj_attn = proj, shortcut_proj_mlp = proj',
+)
 
 
 def _through_stages(theirs: State, notes: list[str]) -> State:
     """timm counts blocks by stages: the keys with blocks counted through all stages."""
     blocks = sorted({tuple(map(int, match.groups())) for key in theirs if (match := _BLOCK_OF_STAGE.match(key))})
-    places = {block: number for number, block in enumerate(blocks)}
 
     def renamed(match: re.Match) -> str:
-        return f'blocks.{places[int(match[1]), int(match[2])]}.'
+        return f'blocks.{blocks.index((int(match[1]), int(match[2])))}.'
 
     return {_BLOCK_OF_STAGE.sub(renamed, key): value for key, value in theirs.items()}
 
 
-def _by_stages(theirs: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The inverse of :func:`_through_stages`. A projection is named after the branch that it goes around."""
-    widening = [int(match[1]) for key in theirs if (match := re.match(rf'blocks\.(\d+)\.{_SHORTCUT}attn\.weight', key))]
-    branch = 'attn' if all(_widens_in_attention(theirs, index) for index in widening[:1]) else 'mlp'
-    starts = [0, *(index + (branch == 'mlp') for index in sorted(widening))]
-
-    def renamed(match: re.Match) -> str:
-        block = int(match[1])
-        stage = max(number for number, start in enumerate(starts) if start <= block)
-        return f'stages.{stage}.blocks.{block - starts[stage]}.'
-
-    named = {key.replace(f'{_SHORTCUT}attn', _SHORTCUT + branch): value for key, value in theirs.items()}
-    return {re.sub(r'^blocks\.(\d+)\.', renamed, key): value for key, value in named.items()}
-
-
-def _widens_in_attention(theirs: State, index: int) -> bool:
-    qkv = theirs.get(f'blocks.{index}.attn.qkv.weight')
-    return qkv is None or len(qkv) == 3 * len(theirs[f'blocks.{index}.{_SHORTCUT}attn.weight'])
-
-
-ORIGINAL_MVIT = Format(
-    'original MViT',
-    f'{_POOL_K} patch_embed.proj.weight',
-    _MVIT_NAMES,
-    network=MVIT,
-    strict=True,
-)
-REMVIT = Format(  # one alpha beside
-    'ReMViT',
-    f'{_POOL_K} alpha',
-    ('alpha = plugs.residual_attention.start.alpha.residual_alpha', *_MVIT_NAMES),
-    network=MVIT,
-    strict=True,
-)
-TIMM_MVIT = Format(
-    'timm MViT',
-    'stages.{}.blocks.{}.attn.pool_k.weight',
-    (_MVIT_OUTSIDE, _TIMM_HEAD, _MVIT_BLOCK, f'{_SHORTCUT}attn = proj, {_SHORTCUT}mlp = proj'),
-    network=MVIT,
-    exported='',
-    prepare=_through_stages,
-    restore=_by_stages,
-)
-MM_MVIT = Format('OpenMMLab MViT', f'{_POOL_K} patch_embed.projection.weight', network=MVIT)
+ORIGINAL_MVIT = Format('original MViT', f'{_POOL_K} patch_embed.proj.weight', _MVIT_NAMES, strict=True)
+REMVIT = Format('ReMViT', f'{_POOL_K} alpha', _MVIT_NAMES, strict=True)
+TIMM_MVIT = Format('timm MViT', 'stages.{}.blocks.{}.attn.pool_k.weight', _MVIT_NAMES, prepare=_through_stages)
+MM_MVIT = Format('OpenMMLab MViT', f'{_POOL_K} patch_embed.projection.weight')
 
 # --- MLP-Mixer ---
 
@@ -146,28 +93,21 @@ TIMM_MIXER = Format(
         'norm1 = ln1, mlp_tokens.fc1 = token_mix.layers.0.0, mlp_tokens.fc2 = token_mix.layers.1',
         'norm2 = ln2, mlp_channels.fc1 = channel_mix.layers.0.0, mlp_channels.fc2 = channel_mix.layers.1',
     ),
-    network=MIXER,
-    exported='',
 )
-MM_MIXER = Format('OpenMMLab MLP-Mixer', 'layers.{}.token_mix.layers.0.0.weight', network=MIXER)
+MM_MIXER = Format('OpenMMLab MLP-Mixer', 'layers.{}.token_mix.layers.0.0.weight')
 
 # --- PiT, whose names vitplug has ---
 
 _PIT_QKV = 'transformers.{}.blocks.{}.attn.qkv.weight'
 _PIT_NAMES = (
-    'patch_embed, cls_token, pos_embed, norm, transformers.{}.pool',
-    'head_dist = .head.layers.head_dist, head = .head.layers.head, head = .head.fc',
+    # The authors count the poolings between the stages, timm gives them to the stage after.
+    'patch_embed, cls_token, pos_embed, norm, transformers.{}.pool, pools.{} = transformers.{+1}.pool',
+    'head_dist = .head.layers.head_dist, head = .head.layers.head',
     '[transformers.{}.blocks.{}]',
     'norm1, attn.qkv, attn.proj, norm2, mlp.fc1, mlp.fc2',
 )
-TIMM_PIT = Format('timm PiT', _PIT_QKV, _PIT_NAMES, network=PIT, exported='')
-ORIGINAL_PIT = Format(
-    'original PiT',
-    f'{_PIT_QKV} pools.0.conv.weight',
-    # The authors count the poolings between the stages, timm gives them to the stage after.
-    ('pools.{} = transformers.{+1}.pool', *_PIT_NAMES),
-    network=PIT,
-)
+TIMM_PIT = Format('timm PiT', _PIT_QKV, _PIT_NAMES)
+ORIGINAL_PIT = Format('original PiT', f'{_PIT_QKV} pools.0.conv.weight', _PIT_NAMES)
 
 # --- T2T-ViT ---
 
@@ -183,10 +123,9 @@ ORIGINAL_T2T = Format(
         'mlp.0 = ffn.layers.0.0, mlp.2 = ffn.layers.1',
         *('[blocks.{} = encoder.{}]', _T2T_BLOCK),
     ),
-    network=T2T,
     strict=True,
 )
-MM_T2T = Format('OpenMMLab T2T-ViT', f'{_PROJECT} encoder.{{}}.attn.qkv.weight', network=T2T)
+MM_T2T = Format('OpenMMLab T2T-ViT', f'{_PROJECT} encoder.{{}}.attn.qkv.weight')
 
 # --- LVT, whose authors count the stages below `backbone`, as a classifier with vitplug's backbone does ---
 
@@ -199,13 +138,12 @@ ORIGINAL_LVT = Format(
         'backbone = .backbone, norm, downstream_norms, post_network, cls_token',
         'aux_head = .head.aux_head, head = .head.layers.head',
     ),
-    network=LVT,
     strict=True,
 )
-MM_LVT = Format('vitplug LVT', f'{_QUERIES} {_NORM}', network=LVT)
+MM_LVT = Format('vitplug LVT', f'{_QUERIES} {_NORM}')
 
 #: In the order in which they are tried, the more special first.
 FORMATS = (
     *(REMVIT, ORIGINAL_T2T, MM_T2T, ORIGINAL_LVT, MM_LVT, ORIGINAL_PIT, TIMM_PIT, ORIGINAL_MVIT, MM_MVIT, TIMM_MVIT),
-    *(HF_SWIN, MM_SWIN_V2, ORIGINAL_SWIN_V2, TIMM_SWIN_V2, MM_SWIN, ORIGINAL_SWIN, TIMM_SWIN, MM_MIXER, TIMM_MIXER),
+    *(MM_SWIN_V2, ORIGINAL_SWIN_V2, TIMM_SWIN_V2, MM_SWIN, ORIGINAL_SWIN, TIMM_SWIN, MM_MIXER, TIMM_MIXER),
 )

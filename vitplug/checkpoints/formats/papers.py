@@ -47,7 +47,7 @@ REFINED_VIT = Format(
     'Refined-ViT',
     f'{QKV} blocks.{{}}.attn.adapt_bn.weight pos_embed',
     (
-        'patch_embed.conv{+1} = patch_embed.stem.{}.conv, patch_embed.bn{+1} = patch_embed.stem.{}.bn',
+        'patch_embed.conv{} = patch_embed.stem.{-1}.conv, patch_embed.bn{} = patch_embed.stem.{-1}.bn',
         'blocks.{}.mlp.scale_channel = layers.{}.plugs.refiner.mlp_end.scale, aux_head = .head.aux_head',
         *NAMES,
         '[blocks.{}.attn = layers.{}.plugs.refiner.map]',

@@ -1,10 +1,8 @@
 """Plain ViTs of timm, OpenMMLab, Meta, OpenAI and Hugging Face, foundation models too; they differ in names alone."""
 
 import re
-from dataclasses import replace
 
 import torch.nn.functional as F
-from torch import Tensor
 
 from .format import Format, State, is_gated
 
@@ -40,7 +38,7 @@ MMSEG_VIT = Format(
 #: timm's names, which most code of the papers has, too.
 NAMES = (
     f'{_EMBEDDING}, dist_token, norm_pre = pre_norm, fc_norm = ln2, pre_logits.fc = .head.layers.pre_logits',
-    'head_dist = .head.layers.head_dist, head = .head.layers.head, head = .head.fc',
+    'head_dist = .head.layers.head_dist, head = .head.layers.head',
     _BLOCKS,
     f'attn.qkv, {_ATTENTION}, {_MLP}, {_HALVES_AS_MLP}, {_SCALES}, {_GAMMAS}',
     """
@@ -71,14 +69,6 @@ def _place_class(theirs: State, notes: list[str]) -> State:
     return {**theirs, 'pos_embed': F.pad(theirs['pos_embed'], (0, 0, 1, 0))}
 
 
-def _add_position_to_class(theirs: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The inverse of :func:`_place_class`."""
-    if {'reg_token', 'cls_token', 'pos_embed'} <= theirs.keys():
-        positions = theirs['pos_embed']
-        theirs |= dict(cls_token=theirs['cls_token'] + positions[:, :1], pos_embed=positions[:, 1:])
-    return theirs
-
-
 def _split_frequencies(theirs: State, notes: list[str]) -> State:
     """Mixed rotary positions (Heo et al.) are one tensor of all blocks in timm, ``(2, L, H, d / 2)``."""
     by_block = dict(_place_class(theirs, notes))
@@ -95,9 +85,7 @@ TIMM_VIT = Format(
     QKV,
     # SigLIP pools by attention, which no backbone does.
     ('reg_token = storage_tokens, attn_pool = .attention_pool', *NAMES),
-    exported='',
     prepare=_place_class,
-    restore=_add_position_to_class,
 )
 TIMM_ROPE_VIT = Format(
     'timm ViT with rotary positions',
@@ -109,78 +97,60 @@ TIMM_ROPE_VIT = Format(
 
 # --- timm's EVA: EVA-02, BEiT, DINOv3 ---
 
-_EVA = (
-    f'{_EMBEDDING}, reg_token = storage_tokens, fc_norm = ln2',
-    'head = .head.layers.head, head = .head.fc',
-)
-_EVA_BIAS = 'attn.q_bias+attn.k_bias?+attn.v_bias = attn.qkv.bias'
-_EVA_BLOCK = (*_EVA, _BLOCKS, f'{_EVA_BIAS}, attn.qkv, {_ATTENTION}, {_MLP}, {_GAMMAS}')
-_EVA_SWIGLU = 'mlp.fc1_g+mlp.fc1_x = ffn.w12, mlp.norm = ffn.norm, mlp.fc2 = ffn.w3'
 _TABLE = 'relative_position_bias_table'
+_EVA_BIAS = 'attn.q_bias+attn.k_bias?+attn.v_bias = attn.qkv.bias'
+_EVA = (
+    f'{_EMBEDDING}, mask_token, reg_token = storage_tokens, fc_norm = ln2, head = .head.layers.head',
+    _BLOCKS,
+    f'{_EVA_BIAS}, attn.qkv, attn.q_proj+attn.k_proj?+attn.v_proj = attn.qkv, attn.{_TABLE} = attn.relative.{_TABLE}',
+    f'{_ATTENTION}, {_MLP}, {_HALVES_AS_MLP}, mlp.fc1_g+mlp.fc1_x = ffn.w12, mlp.norm = ffn.norm, {_GAMMAS}',
+)
 
 
-def _check_swiglu(theirs: State, notes: list[str]) -> State:
-    if not is_gated(theirs):
-        raise ValueError(
-            'timm EVA has no SwiGLU: EVA and EVA-02-E have the same keys, and norms in other places; vitplug has '
-            'EVA-02-T, S, B and L'
-        )
+def _check_eva02(theirs: State, notes: list[str]) -> State:
+    """EVA and EVA-02-E have the same keys, without SwiGLU, and norms in other places."""
+    if not is_gated(theirs) or 'reg_token' in theirs:
+        raise ValueError('timm EVA without SwiGLU or with registers: vitplug has EVA-02-T, S, B and L')
     return theirs
 
 
+# Biases of q, k and v: timm leaves them out where those of the released weights are 0.
 TIMM_DINOV3 = Format(
     'timm DINOv3',
     # Others of timm with rotary positions have no such norm.
     f'{QKV} blocks.{{}}.gamma_1 reg_token norm.weight',
-    (*_EVA_BLOCK, _EVA_SWIGLU),
-    # timm leaves biases out where those of the released weights are 0.
+    _EVA,
     without_bias=_BIAS_OF_QKV,
     rotary='dinov3',
-    exported='storage_tokens cls_token !pos_embed',
 )
 TIMM_ROPE_REGISTERS = Format(
     'timm ViT with registers and rotary positions',
     # Without a class token and a norm of all tokens: vit_*_rope_reg*_gap_*.
     f'{QKV} blocks.{{}}.gamma_1 reg_token fc_norm.weight',
-    _EVA_BLOCK,
+    _EVA,
     without_bias=_BIAS_OF_QKV,
     rotary='eva02',
-    exported='storage_tokens !cls_token !pos_embed',
 )
-TIMM_BEIT = Format(
-    'timm BEiT',
-    f'{QKV} blocks.{{}}.attn.{_TABLE}',
-    ('mask_token', *_EVA_BLOCK, f'attn.{_TABLE} = attn.relative.{_TABLE}'),
-    exported=_TABLE,
-)
+TIMM_BEIT = Format('timm BEiT', f'{QKV} blocks.{{}}.attn.{_TABLE}', _EVA)
 TIMM_EVA02 = Format(
     'timm EVA-02-T or S',
     f'{QKV} blocks.{{}}.attn.q_bias pos_embed',
-    (*_EVA_BLOCK, _HALVES_AS_MLP),
+    _EVA,
     rotary='eva02',
-    exported='pos_embed ffn.w12 !attn.gamma1',
-    prepare=_check_swiglu,
+    prepare=_check_eva02,
 )
 TIMM_EVA02_LARGE = Format(
     'timm EVA-02-B or L',
     'blocks.{}.attn.q_proj.weight blocks.{}.mlp.fc1_g.weight',
-    (*_EVA, _BLOCKS, f'attn.q_proj+attn.k_proj?+attn.v_proj = attn.qkv, {_ATTENTION}, {_EVA_SWIGLU}'),
+    _EVA,
     rotary='eva02',
-    exported='pos_embed ffn.norm',
-)
-TIMM_EVA_REGISTERS = Format(
-    'timm EVA with registers',
-    'blocks.{}.attn.(?:q_bias|q_proj.weight) reg_token pos_embed',
-    why='vitplug has EVA-02-T, S, B and L, which have no registers',
+    prepare=_check_eva02,
 )
 _META_SWIGLU = 'mlp.w12 = ffn.w12, mlp.w1+mlp.w2 = ffn.w12, mlp.w3 = ffn.w3'
 ORIGINAL_EVA02 = Format(
     'original EVA-02',
     'blocks.{}.attn.q_proj.weight blocks.{}.attn.q_bias',
-    (
-        *('mask_token', *_EVA, _BLOCKS, _EVA_BIAS, 'attn.q_proj+attn.k_proj+attn.v_proj = attn.qkv'),
-        f'{_ATTENTION}, {_META_SWIGLU}, mlp.ffn_ln = ffn.norm',
-    ),
+    (*_EVA, f'{_META_SWIGLU}, mlp.ffn_ln = ffn.norm'),
     rotary='eva02',
 )
 
@@ -197,22 +167,22 @@ def _apply_masks(theirs: State, notes: list[str]) -> State:
     return plain | {key: plain[key].masked_fill(is_hidden, 0) for key, is_hidden in biases.items()}
 
 
-_META_BLOCK = (_BLOCKS, f'attn.qkv, {_ATTENTION}, {_MLP}, {_SCALES}, {_META_SWIGLU}')
+_META = (
+    f'{_EMBEDDING}, register_tokens = storage_tokens, storage_tokens, rope_embed.periods = rotary.periods',
+    'local_cls_norm, mask_token',  # of pre-training alone
+    *(_BLOCKS, f'attn.qkv, {_ATTENTION}, {_MLP}, {_SCALES}, {_META_SWIGLU}'),
+)
 _CHUNKED = r'blocks.(?:{}.)?{}.'
 META_DINOV2 = Format(
     'Meta DINOv2',
     f'{_CHUNKED}attn.qkv.weight {_CHUNKED}ls1.gamma mask_token pos_embed',
-    (_EMBEDDING, 'register_tokens = storage_tokens, mask_token', *_META_BLOCK),
+    _META,
     prepare=_apply_masks,
 )
 META_DINOV3 = Format(
     'Meta DINOv3',
     f'{QKV} rope_embed.periods',
-    (
-        f'{_EMBEDDING}, storage_tokens, rope_embed.periods = rotary.periods',
-        'local_cls_norm, mask_token',  # of pre-training alone
-        *_META_BLOCK,
-    ),
+    _META,
     without_bias=_BIAS_OF_QKV,
     rotary='dinov3',
     prepare=_apply_masks,
@@ -220,88 +190,63 @@ META_DINOV3 = Format(
 
 # --- Hugging Face ---
 
-_TOKENS = """
-    embeddings.cls_token = cls_token, embeddings.register_tokens = storage_tokens
-    embeddings.mask_token = mask_token, embeddings.position_embeddings = pos_embed
-"""
-_LAYERS = '[encoder.layer.{} = layers.{}]'
-_OF_BERT = (_TOKENS, 'embeddings.patch_embeddings.projection = patch_embed.projection, layernorm = ln1')
 _SELF = 'attention.attention'
-_PROJECTION = 'attention.output.dense = attn.proj'
-_HF_ATTENTION = f'{_SELF}.query+{_SELF}.key+{_SELF}.value = attn.qkv, {_PROJECTION}'
-_VIT_LAYER = """
-    layernorm_before = ln1, layernorm_after = ln2
-    intermediate.dense = ffn.layers.0.0, output.dense = ffn.layers.1
-"""
-_LAMBDAS = 'layer_scale1.lambda1 = attn.gamma1.weight, layer_scale2.lambda1 = ffn.gamma2.weight'
-_NORMS = 'norm1 = ln1, norm2 = ln2'
 _QUERY = f'encoder.layer.{{}}.{_SELF}.query.weight'
-
+_BERT = (
+    'embeddings.cls_token = cls_token, embeddings.distillation_token = dist_token',
+    'embeddings.register_tokens = storage_tokens, embeddings.mask_token = mask_token',
+    'embeddings.position_embeddings = pos_embed, embeddings.patch_embeddings.projection = patch_embed.projection',
+    'layernorm = ln1, pooler.layernorm = ln2, pooler = .pooler',
+    '[encoder.layer.{} = layers.{}]',
+    f'{_SELF}.relative_position_bias.{_TABLE} = attn.relative.{_TABLE}, attention.output.dense = attn.proj',
+    'layernorm_before = ln1, layernorm_after = ln2, norm1 = ln1, norm2 = ln2',
+    'intermediate.dense = ffn.layers.0.0, output.dense = ffn.layers.1',
+    f'{_MLP}, mlp.weights_in = ffn.w12, mlp.weights_out = ffn.w3',
+    'lambda_1 = attn.gamma1.weight, lambda_2 = ffn.gamma2.weight',
+    'layer_scale1.lambda1 = attn.gamma1.weight, layer_scale2.lambda1 = ffn.gamma2.weight',
+)
+_WHOLE_QKV = f'{_SELF}.query+{_SELF}.key+{_SELF}.value = attn.qkv'
 HF_VIT = Format(
     'Hugging Face ViT',
     f'{_QUERY} encoder.layer.{{}}.layernorm_before.weight embeddings.position_embeddings',
-    (*_OF_BERT, 'pooler = .pooler', _LAYERS, _HF_ATTENTION, _VIT_LAYER),
+    (*_BERT, _WHOLE_QKV),
 )
-HF_DEIT = replace(
-    HF_VIT,
-    name='Hugging Face DeiT',
-    anchors=f'{HF_VIT.anchors} embeddings.distillation_token',
-    names=('embeddings.distillation_token = dist_token', *HF_VIT.names),
-)
-HF_DINOV2 = Format(
-    'Hugging Face DINOv2',
-    f'{_QUERY} encoder.layer.{{}}.layer_scale1.lambda1',
-    (
-        *(*_OF_BERT, _LAYERS, _HF_ATTENTION, _LAMBDAS, _NORMS, _MLP),
-        'mlp.weights_in = ffn.w12, mlp.weights_out = ffn.w3',
-    ),
+HF_DINOV2 = Format('Hugging Face DINOv2', f'{_QUERY} encoder.layer.{{}}.layer_scale1.lambda1', (*_BERT, _WHOLE_QKV))
+HF_BEIT = Format(
+    'Hugging Face BEiT',
+    f'{_QUERY} encoder.layer.{{}}.lambda_1',
+    (*_BERT, f'{_SELF}.query+{_SELF}.key?+{_SELF}.value = attn.qkv'),
 )
 HF_DINOV3 = Format(
     'Hugging Face DINOv3',
     'layer.{}.attention.q_proj.weight layer.{}.layer_scale1.lambda1',
     (
-        f'{_TOKENS}, embeddings.patch_embeddings = patch_embed.projection, norm = ln1',
+        'embeddings.cls_token = cls_token, embeddings.register_tokens = storage_tokens',
+        'embeddings.mask_token = mask_token, embeddings.patch_embeddings = patch_embed.projection, norm = ln1',
         '[layer.{} = layers.{}]',
         'attention.q_proj+attention.k_proj?+attention.v_proj = attn.qkv, attention.o_proj = attn.proj',
-        f'{_LAMBDAS}, {_NORMS}, mlp.up_proj = ffn.layers.0.0, mlp.down_proj = ffn.layers.1',
+        'layer_scale1.lambda1 = attn.gamma1.weight, layer_scale2.lambda1 = ffn.gamma2.weight',
+        'norm1 = ln1, norm2 = ln2, mlp.up_proj = ffn.layers.0.0, mlp.down_proj = ffn.layers.1',
         'mlp.gate_proj+mlp.up_proj = ffn.w12, mlp.down_proj = ffn.w3',
     ),
     without_bias=_BIAS_OF_QKV,
     rotary='dinov3',
 )
-HF_BEIT = Format(
-    'Hugging Face BEiT',
-    f'{_QUERY} encoder.layer.{{}}.lambda_1',
-    (
-        *(*_OF_BERT, 'pooler.layernorm = ln2', _LAYERS),
-        f'{_SELF}.relative_position_bias.{_TABLE} = attn.relative.{_TABLE}',
-        f'{_SELF}.query+{_SELF}.key?+{_SELF}.value = attn.qkv, {_PROJECTION}',
-        *('lambda_1 = attn.gamma1.weight, lambda_2 = ffn.gamma2.weight', _VIT_LAYER),
-    ),
-)
 
 # --- CLIP and SigLIP ---
 
+_Q_PROJ = 'encoder.layers.{}.self_attn.q_proj.weight'
 _TOWER = (
     'embeddings.patch_embedding = patch_embed.projection, embeddings.position_embedding.weight:matrix = pos_embed',
+    # The name of the norm as it is spelled there. SigLIP's head pools by attention, which no backbone does.
+    'embeddings.class_embedding:vector = cls_token, pre_layrnorm = pre_norm, head = .attention_pool',
     'post_layernorm = ln1',
     '[encoder.layers.{} = layers.{}]',
     'self_attn.q_proj+self_attn.k_proj+self_attn.v_proj = attn.qkv, self_attn.out_proj = attn.proj',
     f'layer_norm1 = ln1, layer_norm2 = ln2, {_MLP}',
 )
-_Q_PROJ = 'encoder.layers.{}.self_attn.q_proj.weight'
-HF_CLIP = Format(
-    'Hugging Face CLIP',
-    f'{_Q_PROJ} embeddings.class_embedding',
-    # The name of the norm as it is spelled there.
-    ('embeddings.class_embedding:vector = cls_token, pre_layrnorm = pre_norm', *_TOWER),
-)
-HF_SIGLIP = Format(
-    'Hugging Face SigLIP',
-    f'{_Q_PROJ} embeddings.position_embedding.weight head.probe',
-    # Its head pools by attention, which no backbone does.
-    ('head = .attention_pool', *_TOWER),
-)
+HF_CLIP = Format('Hugging Face CLIP', f'{_Q_PROJ} embeddings.class_embedding', _TOWER)
+HF_SIGLIP = Format('Hugging Face SigLIP', f'{_Q_PROJ} embeddings.position_embedding.weight head.probe', _TOWER)
 OPENAI_CLIP = Format(
     'OpenAI CLIP',
     'transformer.resblocks.{}.attn.in_proj_weight class_embedding',
@@ -316,7 +261,7 @@ OPENAI_CLIP = Format(
 
 #: In the order in which they are tried, the more special first.
 FORMATS = (
-    *(MM_VIT, MMSEG_VIT, META_DINOV3, META_DINOV2, ORIGINAL_EVA02, TIMM_EVA_REGISTERS, TIMM_EVA02_LARGE, TIMM_BEIT),
-    *(TIMM_EVA02, TIMM_ROPE_REGISTERS, TIMM_DINOV3, HF_DINOV3, HF_DINOV2, HF_BEIT, HF_DEIT, HF_VIT, HF_CLIP),
+    *(MM_VIT, MMSEG_VIT, META_DINOV3, META_DINOV2, ORIGINAL_EVA02, TIMM_EVA02_LARGE, TIMM_BEIT),
+    *(TIMM_EVA02, TIMM_ROPE_REGISTERS, TIMM_DINOV3, HF_DINOV3, HF_DINOV2, HF_BEIT, HF_VIT, HF_CLIP),
     *(HF_SIGLIP, OPENAI_CLIP, TIMM_ROPE_VIT, TIMM_VIT),
 )

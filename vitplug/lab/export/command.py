@@ -12,7 +12,7 @@ from mmengine.config import Config
 from torch.export import ExportedProgram
 
 from vitplug.checkpoints.files import local_file
-from vitplug.config.options import add_allow_changes, add_options, add_shape, model_parser
+from vitplug.config.options import add_options, add_shape, model_parser
 from vitplug.files.folders import file_hash
 from vitplug.hosting import PluggedModel
 from vitplug.lab.image_size import read_image_size
@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = _parser().parse_args(argv)
     cfg = model_config(args.config, args.checkpoint, 'CHECKPOINT', args.cfg_options)
     dynamic = [axis for axis in (args.dynamic or '').split(',') if axis]
-    export_model(cfg, args.checkpoint, args.out, args.part, dynamic, args.shape, args.allow_changes)
+    export_model(cfg, args.checkpoint, args.out, args.part, dynamic, args.shape)
 
 
 def export_model(
@@ -41,7 +41,6 @@ def export_model(
     part: str | None = None,
     dynamic: Sequence[str] = (),
     shape: Sequence[int] | None = None,
-    allow_changes: bool = False,
     say: Callable[[str], None] = print,
 ) -> None:
     """Exports a trained model.
@@ -53,7 +52,6 @@ def export_model(
         part: Name of the part, of the task's `networks`; None for the usual one.
         dynamic: Axes that stay open, of :data:`~vitplug.lab.export.trace.AXES`.
         shape: Height and width that the model is for; None for those of the config.
-        allow_changes: Whether the checkpoint may be of other settings.
         say: Called with each line of the log.
 
     Raises:
@@ -65,7 +63,7 @@ def export_model(
     parts = TASKS[cfg.default_scope].networks
     part = part or next(iter(parts))
     check_request(out, part, list(parts), dynamic)
-    predictor = Predictor(cfg, checkpoint, 'cpu', allow_changes=allow_changes)
+    predictor = Predictor(cfg, checkpoint, 'cpu')
     size = read_image_size(cfg, shape)
     network = parts[part](predictor.model).eval()
     exported, count = folded(network)
@@ -151,5 +149,4 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument('--dynamic', metavar='AXES', help=f'axes that stay open, of {",".join(AXES)}')
     add_shape(parser)
     add_options(parser)
-    add_allow_changes(parser)
     return parser

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vitplug.checkpoints.files import local_file
 from vitplug.commands import add_device, call
-from vitplug.config.options import add_allow_changes, add_options, model_parser
+from vitplug.config.options import add_options, model_parser
 from vitplug.config.parts import loader_leaves
 from vitplug.errors import one_line_errors
 from vitplug.files.folders import IMAGE_SUFFIXES, file_hash
@@ -68,7 +68,7 @@ class Subject:
 
     def __init__(self, title: str, config: str, checkpoint: str, args: argparse.Namespace):
         self.cfg = model_config(config, checkpoint, 'CHECKPOINT', args.cfg_options)
-        self.predictor = Predictor(self.cfg, checkpoint, args.device, allow_changes=args.allow_changes)
+        self.predictor = Predictor(self.cfg, checkpoint, args.device)
         backbone = getattr(self.predictor.model, 'backbone', None)
         if not isinstance(backbone, PluggedModel):
             raise ValueError(f"{config}: model.backbone is a {type(backbone).__name__}: expected one of vitplug's")
@@ -167,5 +167,4 @@ def _parser() -> argparse.ArgumentParser:
     add('--max-mb', type=float, default=MAX_MB, metavar='MB', help=largest)
     add_device(parser)
     add_options(parser, 'settings that win over the configs')
-    add_allow_changes(parser)
     return parser

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vitplug.commands import add_device, call, command_parser
-from vitplug.config.options import OptionsAction, add_allow_changes
+from vitplug.config.options import OptionsAction
 from vitplug.errors import one_line_errors
 
 from . import report
@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _check_folder(args.out)
         paper = paper_of(args.paper, args.measures)
         conditions = conditions_of([*paper['conditions'], *args.conditions], args.repeats)
-        settings = dict(allow_changes=args.allow_changes, options=args.cfg_options)
+        settings = dict(options=args.cfg_options)
         runs = read_runs(args.runs, args.images, args.num or paper['num'], args.device, **settings)
         measures = measures_of([*paper['measures'], *args.measures], runs[0].library)
         study = Study(Store(args.out), runs, conditions, measures, args.bank)
@@ -81,6 +81,5 @@ def _parser() -> argparse.ArgumentParser:
     add('--out', type=Path, required=True, metavar='DIR', help='folder of the results')
     add('--format', choices=FORMATS, default=FORMATS[0], help=f'of the pictures (default {FORMATS[0]})')
     add('--cfg-options', nargs='+', action=OptionsAction, metavar='KEY=VALUE', help='settings of all configs')
-    add_allow_changes(parser)
     add_device(parser)
     return parser

@@ -313,7 +313,6 @@ def read_run(
     label: str = '',
     images: str = 'test',
     device: str | None = None,
-    allow_changes: bool = False,
     options: Mapping | None = None,
     seed: int = 0,
 ) -> Run:
@@ -327,7 +326,7 @@ def read_run(
         check_data(cfg, (images,))
     init_default_scope(cfg.default_scope)
     if checkpoint:
-        model, _ = load_model(cfg, local_file(checkpoint), allow_changes)
+        model, _ = load_model(cfg, local_file(checkpoint))
     else:
         model = _drawn(cfg, initialise=True)
     return _run(label or Path(config).stem, cfg, model, images, device, seed)

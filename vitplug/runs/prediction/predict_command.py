@@ -16,7 +16,7 @@ from mmengine.structures import BaseDataElement
 from tqdm import tqdm
 
 from vitplug.commands import add_device
-from vitplug.config.options import add_allow_changes, add_exported, add_options, exported_hook, model_parser
+from vitplug.config.options import add_exported, add_options, exported_hook, model_parser
 from vitplug.errors import printable
 from vitplug.files.picture_sources import Picture, Source, Unreadable, find_sources, read_pictures
 
@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise FileExistsError(f'--out: {args.out} holds the {RECORDS} of another call: choose another folder')
     sources = find_sources(args.paths)
     cfg = model_config(args.config, args.checkpoint, 'CHECKPOINT', args.cfg_options)
-    predictor = Predictor(cfg, args.checkpoint, args.device, args.score_thr, args.allow_changes)
+    predictor = Predictor(cfg, args.checkpoint, args.device, args.score_thr)
     if args.exported:
         HOOKS.build(exported_hook(args.exported)).replace(predictor.model, args.checkpoint)
     failed = predict(predictor, sources, Path(args.out), args.batch_size)
@@ -155,5 +155,4 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument('--batch-size', type=int, default=1, metavar='N', help='pictures at a time (default 1)')
     add_exported(parser)
     add_options(parser)
-    add_allow_changes(parser)
     return parser

@@ -31,7 +31,6 @@ class Predictor:
         checkpoint: Path or address of the checkpoint.
         device: Such as ``'cuda:0'`` or ``'cpu'``; None for an accelerator where there is one.
         score_thr: Lowest score that is drawn; None for the task's own.
-        allow_changes: Whether the checkpoint may have been trained with other settings; they are logged.
 
     Raises:
         ValueError: If the config has no test pipeline, the device is unknown, or the task has no scores.
@@ -44,13 +43,12 @@ class Predictor:
         checkpoint: str | Path,
         device: str | None = None,
         score_thr: float | None = None,
-        allow_changes: bool = False,
     ):
         init_default_scope(cfg.default_scope)
         if not cfg.get('test_dataloader'):
             raise ValueError(f'{cfg.filename}: no test_dataloader, whose pipeline pictures go through; add one')
         _, self._dataset = next(loader_leaves(cfg, 'test'))
-        self.model, meta = load_model(cfg, str(checkpoint), allow_changes)
+        self.model, meta = load_model(cfg, str(checkpoint))
         self.model.to(check_device(device))
         classes, palette = _names_and_colours(meta, self._dataset)
         test_cfg = copy.deepcopy(cfg)
@@ -97,7 +95,7 @@ class Predictor:
         return self.task.draw_truth(_as_rgb(picture), sample)
 
 
-def load_model(cfg: Config, checkpoint: str, allow_changes: bool = False) -> tuple[nn.Module, Mapping]:
+def load_model(cfg: Config, checkpoint: str) -> tuple[nn.Module, Mapping]:
     """Builds the model of a config with the weights of a checkpoint, in evaluation mode, and gives the file's meta.
 
     Raises:
@@ -107,7 +105,7 @@ def load_model(cfg: Config, checkpoint: str, allow_changes: bool = False) -> tup
     settings.pop('pretrained', None)
     model = revert_sync_batchnorm(MODELS.build(settings))
     content = load_from_file(checkpoint)
-    load_for_inference(checkpoint, model, content, cfg, allow_changes)
+    load_for_inference(checkpoint, model, content, cfg)
     meta = content.get('meta')
     return model.eval(), meta if isinstance(meta, Mapping) else {}
 
