@@ -2,9 +2,9 @@
 
 For every such backbone in the configs that mmdet, mmseg and mmpretrain install: the host takes its arguments, the names
 and shapes of all parameters, at full size; the outputs of two blocks a stage in float64, without plugs and with one
-that is set to zero, at image sizes that no patch and no window divides; files of that library and of the original
-release; for every config, the learning rate and weight decay of each parameter under its own ``optim_wrapper``. Writes
-the table of docs/hosts.md. Takes about ten minutes.
+that is set to zero, at image sizes that no patch and no window divides; files of that library; for every config, the
+learning rate and weight decay of each parameter under its own ``optim_wrapper``. Writes the table of docs/hosts.md.
+Takes about ten minutes.
 """
 
 import argparse
@@ -31,18 +31,12 @@ from torch import Tensor, nn
 import vitplug.registry  # noqa: F401 (finds configs of mmseg)
 from vitplug import backbones as hosts
 from vitplug.checkpoints import load_pretrained
-from vitplug.checkpoints.formats.others import ORIGINAL_SWIN, ORIGINAL_SWIN_V2
-from vitplug.checkpoints.formats.vit import MMSEG_VIT, TIMM_VIT
+from vitplug.checkpoints.formats.vit import MMSEG_VIT
 
 PAGE = Path(__file__).parents[1] / 'hosts.md'
 BEGIN, END = '<!-- stock configs: docs/tools/stock_sweep.py -->\n', '<!-- end of stock configs -->\n'
 LIBRARIES = ('mmdet', 'mmseg', 'mmpretrain')
-RELEASED = dict(
-    SwinTransformer=ORIGINAL_SWIN,
-    SwinTransformerV2=ORIGINAL_SWIN_V2,
-    VisionTransformer=TIMM_VIT,
-    DistilledVisionTransformer=TIMM_VIT,
-)
+KINDS = ('SwinTransformer', 'SwinTransformerV2', 'VisionTransformer', 'DistilledVisionTransformer')
 # Settings that change no output in evaluation mode.
 WITHOUT_EFFECT = ('with_cp', 'drop_path_rate', 'convert_weights')
 GAB = [dict(type='GaussianAttentionBias')]
@@ -59,14 +53,14 @@ class Row:
     compared: int = 0
     difference: float = 0.0
     groups: Counter[str] = field(default_factory=Counter)
-    loaded: Counter[str] = field(default_factory=Counter)
+    loaded: int = 0
     refused: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
 
 def backbones(part: object, place: str = 'model') -> Iterator[tuple[str, dict]]:
     """The places of Swin and ViT in a model, and their settings."""
     if isinstance(part, Mapping):
-        if str(part.get('type')).rpartition('.')[2] in RELEASED:
+        if str(part.get('type')).rpartition('.')[2] in KINDS:
             yield place, dict(part)
         for key, value in part.items():
             yield from backbones(value, f'{place}.{key}')
@@ -180,19 +174,11 @@ def flat(outputs) -> list[Tensor]:
 
 
 def load(settings: Mapping, stock: nn.Module, row: Row) -> None:
-    """Counts the files that the host loads: the library's own, and that of the original release."""
-    host = build(settings, True)
-    host.load_state_dict(stock.float().state_dict())
-    state = {f'backbone.{name}': value for name, value in host.state_dict().items()}
-    last = max((name for name in state if name.startswith('backbone.norm')), default='').partition('.weight')[0]
-    only = {name: v for name, v in state.items() if not name.startswith('backbone.norm') or name.startswith(last[:14])}
-    known = RELEASED[settings['type'].rpartition('.')[2]]
-    files = dict(own=dict(state_dict=stock.state_dict()), released=dict(model=known.from_vitplug(only)))
-    for kind, content in files.items():
-        with tempfile.TemporaryDirectory() as folder:
-            torch.save(content, Path(folder, 'file.pth'))
-            coverage = load_pretrained(build(settings, True, plugs=GAB), Path(folder, 'file.pth'))
-        row.loaded[kind] += all(name.startswith('norm') for name in coverage.missing) and not coverage.unused
+    """Counts the library's own files that the host loads."""
+    with tempfile.TemporaryDirectory() as folder:
+        torch.save(dict(state_dict=stock.float().state_dict()), Path(folder, 'file.pth'))
+        coverage = load_pretrained(build(settings, True, plugs=GAB), Path(folder, 'file.pth'))
+    row.loaded += all(name.startswith('norm') for name in coverage.missing) and not coverage.unused
 
 
 def groups(settings: Mapping, wrapper: Mapping, host: bool, plugs=()) -> dict[str, tuple]:
@@ -259,13 +245,13 @@ def attempt(settings: Mapping, row: Row) -> str:
         compare(settings, row)
         row.compared += 1
     except (ValueError, TypeError, RuntimeError) as error:
-        return re.sub(r'\S*/file\.pth: ', 'its file in the names of the release: ', str(error).splitlines()[0])
+        return re.sub(r'\S*/file\.pth: ', 'its file: ', str(error).splitlines()[0])
     return ''
 
 
 def table(rows: Mapping[tuple[str, str, str], Row]) -> str:
     """Markdown."""
-    names = ('library', 'place, class', 'configs', 'backbones', 'difference', 'groups', 'own / original files')
+    names = ('library', 'place, class', 'configs', 'backbones', 'difference', 'groups', 'files')
     lines = [f'| {" | ".join(names)} |']
     lines.append('|---|---|---:|---:|---:|---:|---:|')
     reasons = []
@@ -275,7 +261,7 @@ def table(rows: Mapping[tuple[str, str, str], Row]) -> str:
         lines.append(
             f'| {library} | `{place}`, {kind} | {len(row.configs)} | {row.backbones} | {shown} | '
             f'{row.groups["equal"]} of {row.groups.total()} | '
-            f'{row.loaded["own"]} / {row.loaded["released"]} of {row.compared} |'
+            f'{row.loaded} of {row.compared} |'
         )
         reasons += [f'- {library}, {len(paths)} of `{sorted(paths)[0]}`: {why}' for why, paths in row.refused.items()]
     return '\n'.join([*lines, '', *reasons]) + '\n'

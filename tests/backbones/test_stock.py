@@ -1,20 +1,21 @@
 """The hosts take mmdet's and mmseg's arguments: the networks, names and groups of parameters of their own backbones."""
 
+import re
 from copy import deepcopy
 
 import mmdet.models.backbones as detection
 import mmseg.models.backbones as segmentation
 import pytest
+import timm
 import torch
 from cases import images, randomize
 from mmcv.cnn.bricks.drop import DropPath
 from mmengine.optim import build_optim_wrapper
+from timm.models.swin_transformer import SwinTransformer as TimmSwin
 from torch import nn
 
 from vitplug.backbones import SwinTransformer, VisionTransformer
-from vitplug.checkpoints import load_pretrained
-from vitplug.checkpoints.formats.others import ORIGINAL_SWIN
-from vitplug.checkpoints.formats.vit import TIMM_VIT
+from vitplug.checkpoints import convert, load_pretrained
 
 SWIN = dict(embed_dims=12, depths=(2, 2, 1), num_heads=(1, 2, 3), strides=(4, 2, 2))
 SWIN |= dict(window_size=4, out_indices=(0, 1, 2))
@@ -99,21 +100,23 @@ def test_drop_rates_are_those_of_the_library():
 
 
 def test_released_files_load_completely(tmp_path):
-    """By mmdet's own conversion the original Swin's file gives the same network; DeiT's loses its bias, as in mmseg."""
-    _, ours = pair(detection.SwinTransformer, SWIN)
-    state = {f'backbone.{k}': v for k, v in ours.state_dict().items() if not k.startswith(('norm0', 'norm1'))}
-    original = ORIGINAL_SWIN.from_vitplug(state)
-    converted = detection.swin.swin_converter(original)
-    assert all(torch.equal(value, state.get(name, value)) for name, value in converted.items())
+    """By mmdet's own conversion the original Swin's file gives the same tensors; DeiT's loses its bias, as in mmseg."""
+    sizes = dict(img_size=64, embed_dim=12, depths=(2, 2, 1), num_heads=(1, 2, 3), window_size=4, num_classes=0)
+    state = {key: value for key, value in TimmSwin(**sizes).state_dict().items() if 'index' not in key}
+    moved = {
+        key: re.sub(r'layers\.(\d)\.downs', lambda found: f'layers.{int(found[1]) - 1}.downs', key) for key in state
+    }
+    original = {moved[key]: value for key, value in state.items() if 'attn_mask' not in key}
+    ours = convert(original).state
+    converted = detection.swin.swin_converter(dict(original))
+    assert all(torch.equal(value, ours.get(name, value)) for name, value in converted.items())
     torch.save(dict(model=original), tmp_path / 'swin.pth')
     coverage = load_pretrained(SwinTransformer(**SWIN), tmp_path / 'swin.pth')
     assert sorted(key.partition('.')[0] for key in coverage.missing) == ['norm0'] * 2 + ['norm1'] * 2
-    settings = dict(VIT, with_cls_token=False)
-    vit = VisionTransformer(**VIT, patch_bias=True)
-    file = TIMM_VIT.from_vitplug({f'backbone.{name}': value for name, value in vit.state_dict().items()})
-    torch.save(dict(model=file), tmp_path / 'deit.pth')
-    coverage = load_pretrained(VisionTransformer(**settings), tmp_path / 'deit.pth')
-    assert not coverage.missing and coverage.unused == ['patch_embed.projection.bias']
+    sizes = dict(embed_dim=24, depth=3, num_heads=3, img_size=(32, 40), patch_size=8, num_classes=0)
+    torch.save(timm.create_model('deit_tiny_patch16_224', **sizes).state_dict(), tmp_path / 'deit.pth')
+    coverage = load_pretrained(VisionTransformer(**VIT, with_cls_token=False), tmp_path / 'deit.pth')
+    assert not coverage.missing and sorted(coverage.unused) == ['ln1.bias', 'ln1.weight', 'patch_embed.projection.bias']
 
 
 # --- optimizers ---
