@@ -101,6 +101,8 @@ def test_every_nucleus_is_in_one_split(stage1):
         assert (second['bbox'], second['area']) == ([20, 10, 10, 10], 99)
     original = np.array(Image.open(stage1 / 'a/images/a.png'))
     assert np.array_equal(np.array(Image.open(out / 'train/a.png')), original[..., :3])
+    labels = np.array(Image.open(out / 'maps/train/a.png'))
+    assert np.array_equal(labels, np.maximum(nucleus(2, 3, 5, 7), nucleus(10, 20, 10, 10)) // 255)
 
 
 def test_config_reads_nuclei(stage1, monkeypatch):

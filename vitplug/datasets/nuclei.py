@@ -1,4 +1,4 @@
-"""Nuclei of the Data Science Bowl 2018 (BBBC038): from its folders of masks to a data set in COCO's format.
+"""Nuclei of the Data Science Bowl 2018 (BBBC038): from its folders of masks to COCO's format and label maps.
 
 The training images of stage 1 come as one folder for each image, with one mask for each nucleus::
 
@@ -9,6 +9,7 @@ There is no public split, so each image is put into one by its name. The result:
 
     train/IMAGE.png   val/IMAGE.png
     train.json        val.json            boxes, and masks in run-length encoding
+    maps/train/IMAGE.png   maps/val/IMAGE.png   label maps: 1 inside of any nucleus
 """
 
 import hashlib
@@ -49,6 +50,8 @@ def convert(source: Path, out: Path) -> None:
     for split, table in tables.items():
         for folder in parts[split]:
             write_png(out / split / f'{folder.name}.png', read_image(image_of(folder), 'RGB'))
+            masks = [read_image(path, 'L') > 0 for path in files_in(folder / 'masks', '.png')]
+            write_png(out / 'maps' / split / f'{folder.name}.png', np.any(masks, axis=0).astype(np.uint8))
         (out / f'{split}.json').write_text(json.dumps(table) + '\n')
         print(f'{split}: {len(table["images"])} images, {len(table["annotations"])} nuclei in {out / split}')
 
