@@ -2,14 +2,13 @@
 # python tools/train.py configs/foundation/dinov2-s-p14_upernet_1xb4-200i_camvid-224x224.py
 _base_ = [
     '../_base_/models/upernet_dinov2-s-p14.py',
-    '../_base_/datasets/camvid.py',
+    '../_base_/datasets/camvid_224.py',
     '../_base_/schedules/cosine_200i.py',
     '../_base_/default_runtime_mmseg.py',
 ]
 # Layer-wise decay of the learning rate, as ViTDet's.
 optim_wrapper = dict(
     constructor='vitplug.LayerDecayOptimWrapperConstructor',
-    optimizer=dict(lr=5e-4),
-    paramwise_cfg=dict(layer_decay_rate=0.7),
+    optimizer=dict(lr=1e-3),
+    paramwise_cfg=dict(layer_decay_rate=0.6),
 )
-train_dataloader = dict(batch_size=4)

@@ -9,7 +9,7 @@ _base_ = [
 # Layer-wise decay of the learning rate, as ViTDet's.
 optim_wrapper = dict(
     constructor='vitplug.LayerDecayOptimWrapperConstructor',
-    optimizer=dict(lr=5e-4),
-    paramwise_cfg=dict(layer_decay_rate=0.7),
+    optimizer=dict(lr=1e-3),
+    paramwise_cfg=dict(layer_decay_rate=0.6),
 )
 model = dict(decode_head=dict(num_classes=2))
