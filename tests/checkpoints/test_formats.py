@@ -117,7 +117,6 @@ TIMM = {
     'pit, distilled': (partial(timm_pit, True), dict(PIT, distilled=True), DEIT),
     'mixer': (timm_mixer, MIXER, LINEAR),
 }
-OF_MMPRETRAIN = ('deit', 'swin', 'swin v2', 'mvit', 'mvit, in mlp', 'mixer')
 
 
 def random_timm(case):
@@ -162,15 +161,6 @@ def test_timm(case, tmp_path):
     assert '(timm ' in coverage.source
     assert [coverage.missing, coverage.plugs, coverage.heads, coverage.unused] == [[]] * 4
     assert_scores(ours, theirs, backbone['img_size'])
-
-
-@pytest.mark.parametrize('case', OF_MMPRETRAIN)
-def test_mmpretrain_loads_what_is_converted(case):
-    theirs, (_, backbone, head) = random_timm(case), TIMM[case]
-    model = classifier({**backbone, 'type': backbone['type'].removeprefix('vitplug.')}, head, theirs.num_features)
-    missing, unexpected = model.load_state_dict(convert(theirs.state_dict()).state, strict=False)
-    assert unexpected == [] and all(is_derived(key) for key in missing)
-    assert_scores(model, theirs, backbone['img_size'])
 
 
 def test_notes_and_refusals_of_rotary_positions(tmp_path):
@@ -252,14 +242,10 @@ LIBRARIES = {
 # Where a training leaves a backbone's weights in its file.
 PLACES = {
     'bare': lambda state: state,
-    'wrapped': lambda state: dict(model=state, epoch=3),
     'whole model': lambda state: dict(
         state_dict={f'backbone.{k}': v for k, v in state.items()} | {'decode_head.conv.weight': torch.zeros(3)}, meta={}
     ),
     'distributed': lambda state: dict(state_dict={f'module.backbone.{k}': v for k, v in state.items()}),
-    'timm average': lambda state: dict(
-        state_dict={k: torch.zeros_like(v) for k, v in state.items()}, state_dict_ema=state, args={}
-    ),
 }
 
 

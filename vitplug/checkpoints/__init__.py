@@ -1,6 +1,6 @@
-"""Reads, converts, loads and writes checkpoints of timm, OpenMMLab and the authors of papers."""
+"""Reads, converts and loads checkpoints of timm, OpenMMLab and the authors of papers."""
 
-from .files import find_weights, read_checkpoint, write_new
+from .files import find_weights, read_checkpoint
 from .formats import convert, recognise
 from .pretrained import Pretrained, load_pretrained
 
@@ -11,5 +11,4 @@ __all__ = [
     'load_pretrained',
     'read_checkpoint',
     'recognise',
-    'write_new',
 ]

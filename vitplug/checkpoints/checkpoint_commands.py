@@ -3,11 +3,14 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
+
 from vitplug.commands import command_parser
 from vitplug.errors import one_line_errors
 from vitplug.files.named import check_new_file
+from vitplug.files.whole import write_whole
 
-from .files import SUFFIXES, WRONG_SHAPES, find_meta, find_weights, local_file, read_checkpoint, write_new
+from .files import WRONG_SHAPES, find_meta, find_weights, local_file, read_checkpoint
 from .formats import convert
 
 
@@ -23,12 +26,14 @@ def convert_main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument('--prefix', help='use only the keys that begin with this, such as teacher.')
     args = parser.parse_args(argv)
     with one_line_errors():
-        check_new_file(args.target, 'DST', SUFFIXES)
+        check_new_file(args.target, 'DST', ('.pth', '.pt'))
         content = read_checkpoint(local_file(args.source))
         state, _ = find_weights(content, args.source)
         try:
             converted, source_format, notes = convert(state, args.prefix)
         except WRONG_SHAPES as error:
             raise ValueError(f'{args.source}: {error}') from error
-        write_new(converted, args.target, find_meta(content))
+        # Copies: a view would be saved with the whole storage behind it.
+        written = dict(meta=find_meta(content), state_dict={key: value.clone() for key, value in converted.items()})
+        write_whole(args.target, lambda part: torch.save(written, part))
         print('; '.join((f'{args.target}: {len(converted)} tensors, from {source_format.name}', *notes)))

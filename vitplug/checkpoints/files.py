@@ -1,21 +1,21 @@
-"""Reads checkpoint files without running their code, and writes whole ones, never over an existing file."""
+"""Reads checkpoint files without running their code, and finds their weights."""
 
 import argparse
+import hashlib
 import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import torch
 from mmengine.runner.checkpoint import get_torch_safe_globals
 from torch import Tensor
 
-from vitplug.files.named import check_new_file, check_weights, is_sharded
-from vitplug.files.whole import write_whole
+from vitplug.files.named import check_weights, is_sharded
 
-from .downloads import fetch
 from .onnx_weights import Folded, read_onnx
 
 # torch's variable that lets files run code.
@@ -30,10 +30,6 @@ WEIGHT_KEYS = ('state_dict_ema', 'model_ema', 'state_dict', 'model', 'ema', 'mod
 WRAPPERS = re.compile(r'^module\.|(?:(?<=\.)|^)(?:_orig_mod|_checkpoint_wrapped_module|_fsdp_wrapped_module)\.')
 #: Errors that tensors of unexpected shapes cause.
 WRONG_SHAPES = (ValueError, RuntimeError, IndexError, TypeError)
-# How a file of torch.save before torch 1.6 begins: with a number.
-MAGIC = b'l\xfc\x9cF\xf9 j\xa8P\x19'
-# Of files that are written.
-SUFFIXES = ('.pth', '.pt')
 
 
 def some_of(names: Iterable, count: int = 5) -> str:
@@ -46,8 +42,19 @@ def some_of(names: Iterable, count: int = 5) -> str:
 
 
 def local_file(checkpoint: str | os.PathLike) -> Path:
-    """The local file of a path or an address; see :func:`.downloads.fetch`."""
-    return fetch(str(checkpoint)) if '://' in str(checkpoint) else Path(checkpoint)
+    """The local file of a path, or of an address, which torch.hub downloads once.
+
+    Each address has a folder of its own: many files are called the same.
+    """
+    address = str(checkpoint)
+    if '://' not in address:
+        return Path(checkpoint)
+    folder = Path(torch.hub.get_dir(), 'checkpoints', hashlib.sha256(address.encode()).hexdigest()[:16])
+    file = folder / Path(urlsplit(address).path).name
+    if not file.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        torch.hub.download_url_to_file(address, str(file), progress=False)
+    return file
 
 
 def read_checkpoint(path: str | os.PathLike) -> Mapping:
@@ -103,19 +110,13 @@ def _fault(path: Path, error: str) -> str:
             f'would run {next(filter(None, code.groups()))} when it is read, and could run any code: nothing was run. '
             f'Get a file that has only weights; only if you trust its author, set {NOT_ONLY_TENSORS}=1'
         )
-    with path.open('rb') as file:
-        begin = file.read(32)
-    if begin.startswith(b'\x80') and MAGIC not in begin:
-        return (
-            "is a pickle of Python's, such as detectron2's files, which can run any code; expected one of torch.save. "
-            f"Only if you trust its author: python -c \"import pickle, torch; c = pickle.load(open('{path}', 'rb')); "
-            "torch.save({k: torch.as_tensor(v) for k, v in c.get('model', c).items()}, 'NEW.pth')\" writes NEW.pth"
-        )
     # The first sentence only: in the next ones torch advises to load the file with weights_only=False.
     reason = re.split(r'\.\s|\n', error)[0]
     return (
-        f'is truncated or no checkpoint ({reason}): remove it, and copy or download it again; allowed are files of '
-        'torch.save, .safetensors and .onnx'
+        f'is truncated or no checkpoint ({reason}): copy or download it again; allowed are files of torch.save, '
+        ".safetensors and .onnx. A pickle of Python's, such as detectron2's, can run any code; only if you trust its "
+        f"author: python -c \"import pickle, torch; c = pickle.load(open('{path}', 'rb')); "
+        "torch.save({k: torch.as_tensor(v) for k, v in c.get('model', c).items()}, 'NEW.pth')\" writes NEW.pth"
     )
 
 
@@ -171,22 +172,3 @@ def find_meta(content: Mapping) -> Mapping:
     """The ``meta`` dict of a checkpoint, empty if it has none."""
     meta = content.get('meta')
     return meta if isinstance(meta, Mapping) else {}
-
-
-# --- writing ---
-
-
-def write_new(state: Mapping[str, Tensor], path: str | os.PathLike, meta: Mapping | None = None) -> Path:
-    """Writes a state dict, and information beside it, into a new file of torch, which is never half there.
-
-    Raises:
-        ValueError: If the suffix is not ``.pth`` or ``.pt``.
-        FileExistsError: If the file exists.
-    """
-    path = Path(path)
-    check_new_file(path, 'checkpoint', SUFFIXES)
-    # Copies: a view would be saved with the whole storage behind it.
-    tensors = {key: value.detach().cpu().clone(memory_format=torch.contiguous_format) for key, value in state.items()}
-    content = dict(meta=dict(meta or {}), state_dict=tensors)
-    write_whole(path, lambda part: torch.save(content, part))
-    return path

@@ -21,13 +21,7 @@ _DERIVED = re.compile(
 
 
 class Converted(NamedTuple):
-    """A converted state dict.
-
-    Attributes:
-        state: The tensors by their new keys.
-        source: Their original format.
-        notes: What was left out, added or merged, and why; one clause each.
-    """
+    """A converted state dict by its new keys, its original format, and notes of what was left out, added or merged."""
 
     state: dict[str, Tensor]
     source: Format
@@ -48,14 +42,14 @@ def recognise(state: State) -> tuple[Format, str]:
     by_prefix: dict[str, Format] = {}
     for known in FORMATS:
         by_prefix = {**dict.fromkeys(known.recognise(state), known), **by_prefix}
+    if not by_prefix:
+        names = ', '.join(known.name for known in FORMATS)
+        raise ValueError(f'the keys ({some_of(state)}) match no known network: expected {names}')
     if len(by_prefix) > 1:
         choices = ', '.join(f'{prefix!r} ({by_prefix[prefix].name})' for prefix in sorted(by_prefix)[:5])
         raise ValueError(f'several networks in one file: set prefix to one of {choices}')
-    for prefix, known in by_prefix.items():
-        return known, prefix
-    raise ValueError(
-        f'the keys ({some_of(state)}) match no known network: expected {", ".join(known.name for known in FORMATS)}'
-    )
+    [(prefix, known)] = by_prefix.items()
+    return known, prefix
 
 
 def convert(state: State, prefix: str | None = None) -> Converted:
@@ -64,9 +58,6 @@ def convert(state: State, prefix: str | None = None) -> Converted:
     Args:
         state: The tensors by their keys.
         prefix: Use only the keys that begin with this; by default, the prefix is detected.
-
-    Returns:
-        The converted tensors, their original format, and notes.
 
     Raises:
         ValueError: If no key has the prefix, the format is not recognised, or a tensor has no place in vitplug.
