@@ -1,7 +1,5 @@
 """Real detectors and segmentors whose data preprocessor tells the backbone what is padding."""
 
-import copy
-import pickle
 from pathlib import Path
 
 import pytest
@@ -105,14 +103,6 @@ def test_a_batch_without_padding_is_that_of_the_library(config):
     make = detection_batch if config is DETECTOR else segmentation_batch
     inputs = [preprocessor(config, own)(make(sizes), True)['inputs'] for own in (True, False)]
     assert torch.equal(*inputs) and not vars(inputs[0])
-
-
-def test_copies_tell_sizes_too():
-    """Weight averaging copies models, workers get them pickled."""
-    own = preprocessor(DETECTOR)
-    for twin in (copy.deepcopy(own), pickle.loads(pickle.dumps(own))):
-        inputs = twin(detection_batch())['inputs']
-        assert padding.valid_sizes(inputs).tolist() == [[100, 77], [128, 150]]
 
 
 def test_padding_to_a_fixed_size():

@@ -54,15 +54,6 @@ def test_loss(checkpoint, given):
     assert all(p.grad is not None for p in model.parameters())
 
 
-def test_scores_are_averaged():
-    model = classifier().eval()
-    images, *_ = batch()
-    ((cls_token, dist_token),) = model.backbone(images)
-    expected = (model.head.layers.head(cls_token) + model.head.layers.head_dist(dist_token)) / 2
-    got = torch.stack([sample.pred_score for sample in model.predict(images)])
-    torch.testing.assert_close(got, expected.softmax(-1))
-
-
 def test_the_teacher_is_no_part_of_the_model(checkpoint):
     path, _ = checkpoint
     model = classifier(teacher_checkpoint=str(path))
