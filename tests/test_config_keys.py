@@ -6,7 +6,6 @@ import pytest
 from cases import vit
 
 from vitplug.config.reading import PLUGS_KEY, read_config
-from vitplug.runs.hooks import CheckpointHook
 
 CONFIGS = Path(__file__).parents[1] / 'configs'
 BASE = CONFIGS / 'digits' / 'vit-mini-p4_1xb32-14e_digits-32x32.py'
@@ -58,9 +57,7 @@ def test_slips_on_the_command_line(option, message):
     [
         {'randomness.deterministic': True, 'env_cfg.mp_cfg.mp_start_method': 'spawn', 'load_from': 'a.pth'},
         {'model.backbone.init_cfg.type': 'Pretrained', 'model.backbone.init_cfg.checkpoint': 'a.pth'},
-        {'default_hooks.stop.type': 'EarlyStoppingHook', 'default_hooks.stop.monitor': 'accuracy/top1'},
         {'param_scheduler.0.end': 3, 'custom_hooks.0.type': 'EMAHook', 'val_evaluator.topk': (1,)},
-        {'train_dataloader.prefetch_factor': 3, 'optim_wrapper.clip_grad.max_norm': 1.0},
     ],
 )
 def test_new_settings_that_something_reads(options):
@@ -78,14 +75,6 @@ def test_slip_in_an_architecture():
     arch = dict(embed_dims=24, num_layers=2, num_heads=3, feedforward_channels=48)
     with pytest.raises(ValueError, match="arch: nothing reads 'num_layer'; did you mean 'num_layers'"):
         vit(arch=arch | dict(num_layer=3))
-
-
-def test_slip_in_the_checkpoint_hook():
-    """mmengine keeps unknown arguments until it writes the first checkpoint, after an epoch."""
-    with pytest.raises(
-        TypeError, match=r"CheckpointHook.__init__\(\) got an unexpected keyword argument 'max_keep_ckpt'"
-    ):
-        CheckpointHook(interval=1, max_keep_ckpt=2)
 
 
 STOCK = {

@@ -118,12 +118,10 @@ def run(*command: str, folder: Path) -> str:
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize('imports', ['', "custom_imports = dict(imports=['vitplug'])"], ids=['bare', 'custom imports'])
 @pytest.mark.parametrize('library', CASES)
-def test_stock_config_with_two_lines_changed(library, imports, tmp_path):
-    """Without and with `custom_imports`; the second one is only trained for mmseg, which spares time."""
-    if imports and library != 'mmseg':
-        pytest.skip('one library shows it')
+def test_stock_config_with_two_lines_changed(library, tmp_path):
+    """Without `custom_imports`, and with them for one library."""
+    imports = "custom_imports = dict(imports=['vitplug'])" if library == 'mmpretrain' else ''
     base, small, rest, inferencer, checkpoint = CASES[library]
     mim = Path(importlib.import_module(library).__file__).parent / '.mim'
     make_data(tmp_path / 'data')
@@ -139,6 +137,4 @@ def test_stock_config_with_two_lines_changed(library, imports, tmp_path):
         checkpoint=f'work/{checkpoint}',
         image='data/images/a.jpg',
     )
-    assert (
-        run('-c', code, folder=tmp_path).splitlines()[-1].count("SwinTransformer ['gab'] ") == 1
-    )  # behind a progress bar
+    assert "SwinTransformer ['gab'] " in run('-c', code, folder=tmp_path).splitlines()[-1]

@@ -21,58 +21,13 @@ from .config.paths import AfterMMEngine
 
 if TYPE_CHECKING:
     from .adapters import host_of, intermediates, load_plugs, plug_in, unplug
-    from .attention import attend, fused_attention
-    from .backbones import (
-        LVT,
-        DistilledVisionTransformer,
-        FoundationTransformer,
-        MlpMixer,
-        MViT,
-        PoolingVisionTransformer,
-        SwinTransformer,
-        SwinTransformerV2,
-        T2T_ViT,
-        VisionTransformer,
-    )
     from .checkpoints import load_pretrained
     from .lab.microscope.adapted import microscope
     from .lab.study.adapted import measure
-    from .plugs import (
-        BroadAttention,
-        ContextBroadcast,
-        GaussianAttentionBias,
-        Refiner,
-        RelPosBias,
-        RelPosMlp,
-        ResidualAttention,
-        SqueezeExcite,
-        UniformHead,
-    )
 
 __version__ = '0.1.0'
 
 __all__ = [
-    'LVT',
-    'BroadAttention',
-    'ContextBroadcast',
-    'DistilledVisionTransformer',
-    'FoundationTransformer',
-    'GaussianAttentionBias',
-    'MViT',
-    'MlpMixer',
-    'PoolingVisionTransformer',
-    'Refiner',
-    'RelPosBias',
-    'RelPosMlp',
-    'ResidualAttention',
-    'SqueezeExcite',
-    'SwinTransformer',
-    'SwinTransformerV2',
-    'T2T_ViT',
-    'UniformHead',
-    'VisionTransformer',
-    'attend',
-    'fused_attention',
     'host_of',
     'intermediates',
     'load_plugs',
@@ -83,25 +38,14 @@ __all__ = [
     'unplug',
 ]
 
-# Where the names are found; all others are plugs.
-_PACKAGES = {
-    'adapters': ('host_of', 'intermediates', 'load_plugs', 'plug_in', 'unplug'),
-    'attention': ('attend', 'fused_attention'),
-    'backbones': (
-        *('LVT', 'DistilledVisionTransformer', 'FoundationTransformer', 'MlpMixer', 'MViT', 'PoolingVisionTransformer'),
-        *('SwinTransformer', 'SwinTransformerV2', 'T2T_ViT', 'VisionTransformer'),
-    ),
-    'checkpoints': ('load_pretrained',),
-    'lab.microscope.adapted': ('microscope',),
-    'lab.study.adapted': ('measure',),
-}
+# Where the names are found that are not in vitplug.adapters.
+_PACKAGES = {'load_pretrained': 'checkpoints', 'measure': 'lab.study.adapted', 'microscope': 'lab.microscope.adapted'}
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    package = next((package for package, names in _PACKAGES.items() if name in names), 'plugs')
-    value = globals()[name] = getattr(import_module(f'vitplug.{package}'), name)
+    value = globals()[name] = getattr(import_module(f'vitplug.{_PACKAGES.get(name, "adapters")}'), name)
     return value
 
 

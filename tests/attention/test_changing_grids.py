@@ -70,12 +70,6 @@ def test_resized_scores(hw, prefix, dtype):
     assert_same([got], [expected], [scores])
 
 
-def test_equal_grids_cost_nothing():
-    site = Site(GlobalLayout(3, 5, 1), GlobalLayout(2, 2, 1))
-    scores = torch.randn(1, 1, 2, 16, 5)
-    assert resize(scores, site, site, 2) is scores
-
-
 # --- the plug ---
 
 

@@ -1,4 +1,4 @@
-"""Token labelling against slow oracles in float64, torchvision's RoIAlign, and the counts of the official models."""
+"""Token labelling against slow oracles in float64, and the counts of the official models."""
 
 from pathlib import Path
 
@@ -13,7 +13,6 @@ from mmpretrain.datasets import CustomDataset
 from mmpretrain.structures import DataSample
 from PIL import Image
 from torch.utils.data import DataLoader
-from torchvision.ops import roi_align
 
 from vitplug.attention import Site
 from vitplug.models.token_labels import make_targets
@@ -31,14 +30,6 @@ def random_sample(generator, size=(3, 4), grid=(5, 6)):
     classes = torch.rand(CLASSES, *grid, generator=generator).argsort(dim=0)[:3].double()
     places = 2 * torch.rand(2 * size[0], 2 * size[1], 2, generator=generator, dtype=torch.float64) - 1
     return sample(torch.stack((scores, classes)), places)
-
-
-def crop_places(box, size):
-    """Places of tokens of a crop, ``box`` being left, top, right and bottom from 0 to 1."""
-    left, top, right, bottom = box
-    x = left + (right - left) * (torch.arange(2 * size).double() + 0.5) / (2 * size)
-    y = top + (bottom - top) * (torch.arange(2 * size).double() + 0.5) / (2 * size)
-    return 2 * torch.stack(torch.meshgrid(y, x, indexing='ij')[::-1], dim=-1) - 1
 
 
 # --- targets ---
@@ -79,18 +70,6 @@ def test_targets_are_the_oracles():
     found = make_targets(samples, CLASSES, SMOOTHING)
     expected = map(torch.stack, zip(*map(oracle_targets, samples), strict=True))
     torch.testing.assert_close(list(found), list(expected), atol=1e-12, rtol=0)
-
-
-def test_tokens_of_a_crop_are_roi_aligned(box=(0.2, 0.4, 0.9, 0.7)):
-    """LV-ViT cuts the tokens' labels of a crop out of the map by RoIAlign, here with 2 x 2 samples of each token."""
-    data_sample = random_sample(torch.Generator().manual_seed(1), grid=(18, 18))
-    data_sample.token_places = crop_places(box, 14)
-    dense = torch.zeros(1, CLASSES, 18, 18, dtype=torch.float64)
-    dense[0].scatter_(0, data_sample.token_labels[1].long(), data_sample.token_labels[0])
-    corners = torch.tensor([[0.0, *(18 * side - 0.5 for side in box)]], dtype=torch.float64)
-    found = roi_align(dense, corners, (14, 14), sampling_ratio=2).softmax(dim=1)[0].permute(1, 2, 0)
-    _, tokens = make_targets([data_sample], CLASSES, 0.0)
-    torch.testing.assert_close(tokens[0], found, atol=1e-9, rtol=0)
 
 
 def test_images_without_labels_and_labels_of_other_classes_are_refused():
