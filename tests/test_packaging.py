@@ -88,6 +88,7 @@ def test_programs_of_others_find_configs_by_name(wheel, tmp_path):
         'from mmengine.config import Config\n'
         'from mmengine.hub import get_config\n'
         "theirs, mine = (Config.fromfile(name).model.backbone for name in ('theirs.py', 'mine.py'))\n"
+        'import vitplug.registry\n'
         f'print(json.dumps([get_config({NAME!r}).filename, theirs.type, mine.plugs[0].share, mine.drop_path_rate]))\n'
     )
     file, *found = in_wheel(wheel, code, tmp_path)
