@@ -1,9 +1,9 @@
-"""The folder that every case begins with: tiny configs, their data, and the checkpoint of a training."""
+"""The folder that every case begins with: a tiny config, its data, and the checkpoint of a training."""
 
 import functools
-import json
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -40,78 +40,37 @@ val_cfg = dict()
 test_cfg = dict()
 log_level = 'WARNING'
 """
-SWIN = """
-_base_ = 'tiny.py'
-model = dict(
-    backbone=dict(
-        _delete_=True,
-        type='vitplug.SwinTransformer',
-        arch=dict(embed_dims=8, depths=[1, 1], num_heads=[2, 2]),
-        img_size=32,
-        window_size=4,
-        out_indices=(1,),
-    ),
-    neck=dict(type='GlobalAveragePooling'),
-    head=dict(in_channels=16),
-)
-"""
-MASKS = f"""
-_base_ = '{ROOT}/configs/digits/swin-mini-p4-w4_mask-rcnn_1xb8-400i_digits-128x128.py'
-work_dir = 'work'
-_pipeline = [
-    dict(type='LoadImageFromFile'),
-    dict(type='LoadAnnotations', with_bbox=True, with_mask=True),
-    dict(type='Resize', scale=(32, 32)),
-    dict(type='PackDetInputs'),
+IMAGES = [
+    f'data/{split}/{kind}/{number}.png' for split in ('train', 'val') for kind in ('cat', 'dog') for number in '01'
 ]
-train_dataloader = dict(
-    batch_size=1,
-    num_workers=0,
-    persistent_workers=False,
-    dataset=dict(
-        data_root='coco',
-        ann_file='train.json',
-        data_prefix=dict(_delete_=True, img='train'),
-        metainfo=dict(_delete_=True, classes=('cat', 'dog')),
-        pipeline=_pipeline,
-    ),
-)
-val_cfg = val_dataloader = val_evaluator = None
-model = dict(
-    backbone=dict(in_channels=3),
-    roi_head=dict(bbox_head=dict(num_classes=2), mask_head=dict(num_classes=2)),
-)
-train_cfg = dict(max_iters=4)
-log_level = 'WARNING'
-"""
-IMAGES = (
-    *(f'data/{split}/{kind}/{number}.png' for split in ('train', 'val') for kind in ('cat', 'dog') for number in '01'),
-    *(f'coco/train/{number}.png' for number in '01'),
-)
 
 
-def coco_file(**annotation) -> dict:
-    """A COCO file of two images with an annotation each, the second changed."""
-    outline = [[1, 1, 9, 1, 9, 9, 1, 9]]
-    first = dict(id=3, image_id=0, category_id=1, bbox=[1, 1, 8, 8], area=64, iscrowd=0, segmentation=outline)
-    images = [dict(id=number, file_name=f'{number}.png', width=20, height=16) for number in range(2)]
-    categories = [dict(id=1, name='cat'), dict(id=2, name='dog')]
-    second = {**first, 'id': 1, 'image_id': 1, **annotation}
-    return dict(images=images, categories=categories, annotations=[first, second])
+def write(name: str, content: str | bytes) -> Callable[[Path], object]:
+    """Returns a function that puts a file into a folder."""
+    return lambda folder: (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def child(text: str) -> Callable[[Path], object]:
+    """Puts a config there that inherits the tiny classifier."""
+    return write('child.py', f"_base_ = 'tiny.py'\n{text}\n")
+
+
+def starting(checkpoint: str, wider: str = '') -> Callable[[Path], object]:
+    """Puts a config there whose backbone starts from a checkpoint."""
+    return child(
+        f"model = dict(backbone=dict(init_cfg=dict(type='vitplug.Pretrained', checkpoint='{checkpoint}'), {wider}))"
+    )
 
 
 @functools.cache
 def _template() -> Path:
-    """A folder with tiny configs, their data and the checkpoint of a training."""
+    """A folder with a tiny config, its data and the checkpoint of a training."""
     folder = Path(tempfile.mkdtemp(prefix='bad_inputs_'))
     pixels = np.random.default_rng(0).integers(0, 255, (16, 20, 3), np.uint8)
     for name in IMAGES:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(pixels).save(folder / name)
-    (folder / 'coco/train.json').write_text(json.dumps(coco_file()))
     (folder / 'tiny.py').write_text(CLASSIFIER)
-    (folder / 'swin.py').write_text(SWIN)
-    (folder / 'mask.py').write_text(MASKS)
     done = run('train.py tiny.py --work-dir trained', folder)
     assert done.status == 0, done.text
     shutil.copy(folder / 'trained/epoch_1.pth', folder / 'good.pth')

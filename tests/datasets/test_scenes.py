@@ -91,12 +91,6 @@ def test_drawn_scenes_do_not_change(place):
 # --- files ---
 
 
-def test_imagenet_layout(made):
-    for split, count in (('train', 40), ('val', 20)):
-        files = sorted((made / 'imagenet' / split).rglob('*.png'))
-        assert len(files) == count and {path.parent.name for path in files} == set(digits.CLASSES)
-
-
 def test_ade_layout(made, source):
     seen = set()
     for split, folder, count in (('train', 'training', 12), ('val', 'validation', 6)):

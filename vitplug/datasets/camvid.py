@@ -14,6 +14,7 @@ from .converting import check_empty, read_image, write_png
 SPLITS = ('train', 'val', 'test')
 CLASSES = 11
 VOID = 255
+ENDINGS = ('.png', '.jpg', '.jpeg')
 # Folders of a split's images and label maps, and the label of pixels without a class.
 FORMS = (('{}', '{}annot', CLASSES), ('images/{}', 'annotations/{}', VOID))
 
@@ -37,23 +38,19 @@ def convert(source: Path, out: Path) -> None:
             f'{source}: expected the folders trainannot, valannot and testannot, or annotations/train, val and test'
         )
     images, annotations, void = form
-    pairs = {split: pairs_of(source / images.format(split), source / annotations.format(split)) for split in SPLITS}
-    for split, found in pairs.items():
-        for image, path in found:
-            labels = read_image(path)
-            write_png(out / 'images' / split / f'{image.stem}.png', read_image(image, 'RGB'))
+    pictures, maps = (
+        {split: {path.stem: path for path in files_in(source / folder.format(split), *ENDINGS)} for split in SPLITS}
+        for folder in (images, annotations)
+    )
+    for split in SPLITS:
+        if lonely := sorted(pictures[split].keys() ^ maps[split].keys()):
+            raise ValueError(
+                f'{source}: {split}: {lonely[0]} and so {len(lonely)} in all have no image or no label map'
+            )
+    for split in SPLITS:
+        for name, path in pictures[split].items():
+            labels = read_image(maps[split][name])
             labels[labels == void] = VOID
-            write_png(out / 'annotations' / split / f'{image.stem}.png', labels)
-        print(f'{split}: {len(found)} images in {out / "images" / split}')
-
-
-def pairs_of(images: Path, maps: Path) -> list[tuple[Path, Path]]:
-    """The images of a split with their label maps, by name."""
-    pictures = {path.stem: path for path in files_in(images, '.png', '.jpg', '.jpeg')}
-    labels = {path.stem: path for path in files_in(maps, '.png')}
-    if pictures.keys() != labels.keys() or not pictures:
-        lonely = sorted(pictures.keys() ^ labels.keys())[:3]
-        raise ValueError(
-            f'{images} has {len(pictures)} images and {maps} {len(labels)} label maps; without a partner: {lonely}'
-        )
-    return [(pictures[name], labels[name]) for name in pictures]
+            write_png(out / 'images' / split / f'{name}.png', read_image(path, 'RGB'))
+            write_png(out / 'annotations' / split / f'{name}.png', labels)
+        print(f'{split}: {len(pictures[split])} images in {out / "images" / split}')

@@ -36,7 +36,7 @@ def convert(source: Path, out: Path) -> None:
 
     Raises:
         FileNotFoundError: If no folder of an image is there, or one lacks its image or its masks.
-        ValueError: If a mask has another size than its image, or a split would be empty.
+        ValueError: If a mask has another size than its image.
         FileExistsError: If the result has files.
     """
     check_empty(out)
@@ -44,12 +44,10 @@ def convert(source: Path, out: Path) -> None:
     if not folders:
         raise FileNotFoundError(f'{source}: expected folders IMAGE/images and IMAGE/masks, as stage1_train has them')
     parts = {split: [folder for folder in folders if split_of(folder.name) == split] for split in SPLITS}
-    if not all(parts.values()):
-        raise ValueError(f'{source}: all of its {len(folders)} images are in one split: name the whole data set')
     tables = {split: coco_of(part) for split, part in parts.items()}
     for split, table in tables.items():
         for folder in parts[split]:
-            write_png(out / split / f'{folder.name}.png', read_image(image_of(folder), 'RGB'))
+            write_png(out / split / f'{folder.name}.png', read_image(only_image(folder), 'RGB'))
             masks = [read_image(path, 'L') > 0 for path in files_in(folder / 'masks', '.png')]
             write_png(out / 'maps' / split / f'{folder.name}.png', np.any(masks, axis=0).astype(np.uint8))
         (out / f'{split}.json').write_text(json.dumps(table) + '\n')
@@ -61,42 +59,36 @@ def split_of(name: str) -> str:
     return SPLITS[int(hashlib.sha256(name.encode()).hexdigest(), 16) % ONE_IN == 0]
 
 
-def image_of(folder: Path) -> Path:
-    """The image of a folder; FileNotFoundError if there is not exactly one."""
-    files = files_in(folder / 'images', '.png')
-    if len(files) != 1:
-        raise FileNotFoundError(f'{folder / "images"} has {len(files)} PNG files: expected the image')
+def only_image(folder: Path) -> Path:
+    """The image of a folder; FileNotFoundError if there is not exactly one, with masks."""
+    files, masks = (files_in(folder / name, '.png') for name in ('images', 'masks'))
+    if len(files) != 1 or not masks:
+        raise FileNotFoundError(f'{folder} has {len(files)} images and {len(masks)} masks: expected one with masks')
     return files[0]
 
 
 def coco_of(folders: list[Path]) -> dict:
-    """Images and annotations in COCO's format."""
+    """Images and annotations in COCO's format: boxes, areas and run-length encodings of masks."""
+    from pycocotools import mask as coco  # comes with mmdet
+
     images: list[dict] = []
     annotations: list[dict] = []
     for number, folder in enumerate(folders, 1):
-        height, width = read_image(image_of(folder)).shape[:2]
+        height, width = read_image(only_image(folder)).shape[:2]
         images.append(dict(id=number, file_name=f'{folder.name}.png', width=width, height=height))
-        masks = files_in(folder / 'masks', '.png')
-        if not masks:
-            raise FileNotFoundError(f'{folder / "masks"} has no PNG files: expected a mask for each nucleus')
-        for path in masks:
-            annotation = annotation_of(path, (height, width))
-            annotations.append(dict(id=len(annotations) + 1, image_id=number, **annotation))
+        for path in files_in(folder / 'masks', '.png'):
+            mask = read_image(path, 'L') > 0
+            if mask.shape != (height, width):
+                raise ValueError(f'{path} has {mask.shape[1]} x {mask.shape[0]} pixels, its image {width} x {height}')
+            runs = coco.encode(np.asfortranarray(mask, np.uint8))
+            annotation = dict(
+                id=len(annotations) + 1,
+                image_id=number,
+                category_id=1,
+                iscrowd=0,
+                bbox=coco.toBbox(runs).tolist(),
+                area=int(coco.area(runs)),
+                segmentation=dict(size=runs['size'], counts=runs['counts'].decode('ascii')),
+            )
+            annotations.append(annotation)
     return dict(images=images, annotations=annotations, categories=[{'id': 1, 'name': 'nucleus'}])
-
-
-def annotation_of(path: Path, shape: tuple[int, int]) -> dict:
-    """Box, area and run-length encoding of the mask in a file, of an image ``(height, width)``."""
-    from pycocotools import mask as coco  # comes with mmdet
-
-    mask = read_image(path, 'L') > 0
-    if mask.shape != shape:
-        raise ValueError(f'{path} has {mask.shape[1]} x {mask.shape[0]} pixels, its image {shape[1]} x {shape[0]}')
-    runs = coco.encode(np.asfortranarray(mask, np.uint8))
-    return dict(
-        category_id=1,
-        iscrowd=0,
-        bbox=coco.toBbox(runs).tolist(),
-        area=int(coco.area(runs)),
-        segmentation=dict(size=runs['size'], counts=runs['counts'].decode('ascii')),
-    )

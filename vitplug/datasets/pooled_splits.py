@@ -13,8 +13,8 @@ folders of Pets and Cars are not public: classes of Pets are sorted by name, cla
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -44,38 +44,34 @@ def by_list(folder: Path) -> list[Entry]:
 
     with open(folder.with_name('cars_annos.mat'), 'rb') as file:
         annotations = loadmat(file, squeeze_me=True)['annotations']
-    pairs = zip(annotations['relative_im_path'], annotations['class'], strict=True)
-    return [(Path(image).name, int(number)) for image, number in pairs]
+    labels = {Path(path).name: int(number) for path, number in annotations[['relative_im_path', 'class']].tolist()}
+    return [(image.name, labels[image.name]) for image in files_in(folder, *EXTENSIONS)]
 
 
-@dataclass(frozen=True)
-class Pool:
+class Pool(NamedTuple):
     """A data set with pooled images."""
 
     archives: str  # archive to unpack into the root folder, and its source
     folder: str  # folder of the images in the root
     find: Callable[[Path], list[Entry]]  # lists the images of the folder
-    num_classes: int
     num_images: int
 
 
 POOLS = {
-    'pets': Pool('images.tar.gz of https://www.robots.ox.ac.uk/~vgg/data/pets', 'images', by_name, 37, 7390),
+    'pets': Pool('images.tar.gz of https://www.robots.ox.ac.uk/~vgg/data/pets', 'images', by_name, 7390),
     'caltech101': Pool(
         '101_ObjectCategories.tar.gz of https://data.caltech.edu/records/mzrjq-6wc02',
         '101_ObjectCategories',
         by_folder,
-        102,
         9144,
     ),
     'cars': Pool(
         'car_ims.tgz (all images in one folder) of https://ai.stanford.edu/~jkrause/cars/car_dataset.html',
         'car_ims',
         by_list,
-        196,
         16185,
     ),
-    'dogs': Pool('images.tar of http://vision.stanford.edu/aditya86/ImageNetDogs', 'Images', by_folder, 120, 20580),
+    'dogs': Pool('images.tar of http://vision.stanford.edu/aditya86/ImageNetDogs', 'Images', by_folder, 20580),
 }
 
 
@@ -91,36 +87,28 @@ def write_pooled_lists(name: str, root: str | Path, num_images: int | None = Non
         Number of images in each list, by name of the list.
 
     Raises:
-        FileNotFoundError: If a folder, the list of Cars or an image in it is missing.
-        ValueError: If the number of classes or images is not the expected one.
+        FileNotFoundError: If the folder or the list of Cars is missing.
+        ValueError: If the number of images is not the expected one.
     """
     pool, meta = POOLS[name], Path(root) / 'meta'
-    parts = split_pool(find_entries(pool, Path(root), num_images or pool.num_images))
+    folder, expected = Path(root, pool.folder).absolute(), num_images or pool.num_images
+    entries = pool.find(folder)
+    if len(entries) != expected:
+        raise ValueError(
+            f'{folder} has {len(entries)} images instead of {expected}: unpack {pool.archives} in {root}, or add '
+            f'--images {len(entries)} to split these'
+        )
     meta.mkdir(exist_ok=True)
+    parts = split_pool(numbered(entries))
     for split, part in parts.items():
         (meta / f'pooled_{split}.txt').write_text(''.join(f'{image} {label}\n' for image, label in part))
     return {f'pooled_{split}': len(part) for split, part in parts.items()}
 
 
-def find_entries(pool: Pool, root: Path, num_images: int) -> list[tuple[str, int]]:
+def numbered(entries: Sequence[Entry]) -> list[tuple[str, int]]:
     """File name and label of every image in the order of ``ImageFolder``: sorted classes, then sorted file names."""
-    folder, again = root / pool.folder, f'unpack {pool.archives} in {root.absolute()}'
-    if not folder.is_dir():
-        raise FileNotFoundError(f'no such folder: {folder.absolute()}; {again}')
-    entries = pool.find(folder)
-    classes = sorted({label for _, label in entries})
-    if len(classes) != pool.num_classes:
-        raise ValueError(
-            f'{folder.absolute()} has images of {len(classes)} classes, not of {pool.num_classes}: {again}'
-        )
-    if len(entries) != num_images:
-        raise ValueError(
-            f'{folder.absolute()} has {len(entries)} images instead of {num_images}: {again}, or add '
-            f'--images {len(entries)} to split these'
-        )
-    if missing := [image for image, _ in entries if not (folder / image).is_file()]:
-        raise FileNotFoundError(f'{folder.absolute()} lacks {len(missing)} images, such as {missing[0]}: {again}')
-    return sorted(((image, classes.index(label)) for image, label in entries), key=lambda entry: entry[::-1])
+    labels = {name: label for label, name in enumerate(sorted({name for _, name in entries}))}
+    return sorted(((image, labels[name]) for image, name in entries), key=lambda entry: entry[::-1])
 
 
 def split_pool(entries: Sequence) -> dict[str, list]:

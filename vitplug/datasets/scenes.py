@@ -74,7 +74,7 @@ def occupied(pixels: np.ndarray) -> tuple[slice, slice]:
 
 @dataclass(frozen=True)
 class SceneSpec:
-    """Ranges of the random values of a scene, both ends included, in pixels."""
+    """Ranges of the random values of a scene, both ends included; lengths in pixels."""
 
     canvas: tuple[int, int]  # sides of the image
     objects: tuple[int, int]  # number of objects
@@ -236,7 +236,7 @@ def encode_rle(mask: np.ndarray) -> dict:
 
 
 def coco_annotation(mask: np.ndarray, label: int, scan_id: int, **ids: int) -> dict:
-    """COCO's annotation of an object, with the additional key ``scan_id``, the number of the scan."""
+    """COCO's annotation of an object, with the additional key ``scan_id``."""
     rows, cols = occupied(mask)
     return dict(
         **ids,
@@ -249,16 +249,13 @@ def coco_annotation(mask: np.ndarray, label: int, scan_id: int, **ids: int) -> d
     )
 
 
-def _write_png(path: Path, image: np.ndarray) -> None:
-    """Writes an RGB image (H, W, 3) or a single channel (H, W), both uint8."""
+def _write(path: Path, content: np.ndarray | dict) -> None:
+    """Writes uint8, of an RGB image (H, W, 3) or one channel (H, W), as PNG by OpenCV; else JSON."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    if not cv2.imwrite(str(path), image[..., ::-1] if image.ndim == 3 else image):
+    if isinstance(content, dict):
+        path.write_text(json.dumps(content, separators=(',', ':')) + '\n')
+    elif not cv2.imwrite(str(path), content[..., ::-1] if content.ndim == 3 else content):
         raise OSError(f'{path} cannot be written')
-
-
-def _write_json(path: Path, value: object) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(value, separators=(',', ':')) + '\n')
 
 
 def _write_layout(root: Path, source: Source, layout: str, split: str, scenes: Iterable[Scene]) -> None:
@@ -267,10 +264,10 @@ def _write_layout(root: Path, source: Source, layout: str, split: str, scenes: I
     annotations: list[dict] = []
     for index, scene in enumerate(scenes):
         name, label, ade_split = f'{split}_{index:06d}.png', source.classes[scene.labels[0]], ADE_SPLITS[split]
-        _write_png(root / FOLDERS[layout].format(split=split, label=label, ade_split=ade_split) / name, scene.image)
+        _write(root / FOLDERS[layout].format(split=split, label=label, ade_split=ade_split) / name, scene.image)
         if layout == 'ade':
             classes = ((scene.labels + 1)[:, None, None] * scene.masks).sum(axis=0)
-            _write_png(root / 'ade/annotations' / ade_split / name, classes.astype(np.uint8))
+            _write(root / 'ade/annotations' / ade_split / name, classes.astype(np.uint8))
         elif layout == 'coco':
             height, width = scene.image.shape[:2]
             images.append({'id': index + 1, 'file_name': name, 'height': height, 'width': width})
@@ -285,7 +282,7 @@ def _write_layout(root: Path, source: Source, layout: str, split: str, scenes: I
             'annotations': annotations,
             'categories': [{'id': i, 'name': name, 'supercategory': source.noun} for i, name in names],
         }
-        _write_json(root / f'coco/annotations/instances_{split}.json', content)
+        _write(root / f'coco/annotations/instances_{split}.json', content)
 
 
 def make_scenes(root: str | Path, source: Source, seed: int, counts: Mapping[str, tuple[int, int]]) -> Path:
@@ -314,6 +311,6 @@ def make_scenes(root: str | Path, source: Source, seed: int, counts: Mapping[str
             scenes = (draw_scene(source, seed, layout, split, index) for index in range(count))
             _write_layout(root, source, layout, split, scenes)
             print(f'{layout}/{split}: {count} images')
-    _write_json(root / MANIFEST, manifest)  # the last file: a folder without it is incomplete
+    _write(root / MANIFEST, manifest)  # the last file: a folder without it is incomplete
     print(f'{root} is complete')
     return root

@@ -68,14 +68,11 @@ def read_token_labels(path: Path) -> torch.Tensor:
     """
     if not path.is_file():
         raise FileNotFoundError(f'no token labels: {path}; LoadTokenLabels(root=...) needs one file per image')
-    try:
-        labels = torch.load(path, map_location='cpu', weights_only=True)
-        scores, classes = labels.float()
-    except Exception as error:
-        raise ValueError(f'{path}: not a file of token labels: {str(error).splitlines()[0]}') from error
-    if scores.ndim != 3 or not scores.isfinite().all() or (classes < 0).any() or (classes != classes.round()).any():
+    labels = torch.load(path, map_location='cpu', weights_only=True).float()
+    whole = labels.isfinite().all() and bool((labels[1:] >= 0).all()) and torch.equal(labels[1:], labels[1:].round())
+    if labels.ndim != 4 or len(labels) != 2 or not whole:
         raise ValueError(f'{path}: expected finite scores and classes from 0, (2, k, h, w), not {tuple(labels.shape)}')
-    return labels.float()
+    return labels
 
 
 class Followed:

@@ -56,11 +56,7 @@ class OwnData(NamedTuple):
 
 
 def only(root: Path, split: str, *patterns: str, kind: str = 'folder') -> Path | None:
-    """The file or folder of a split, by patterns below the root; None for a test that has none.
-
-    Raises:
-        FileNotFoundError: If there is none, or more than one; names those that there are.
-    """
+    """The one file or folder of a split, by patterns below the root, or FileNotFoundError; None for a test without."""
     found = [path for pattern in patterns for path in sorted(root.glob(pattern))]
     found = [path for path in found if path.is_dir() == (kind == 'folder') and not path.name.startswith('.')]
     if len(found) == 1 or (split == 'test' and not found):
@@ -95,11 +91,7 @@ def read_segmentation(root: Path, names: Sequence[str]) -> OwnData:
 
 
 def read_detection(root: Path, names: Sequence[str]) -> OwnData:
-    """Finds COCO files and the folders of their images.
-
-    Raises:
-        ValueError: If a file is no COCO file, or only some objects have masks.
-    """
+    """Finds COCO files and the folders of their images; ValueError if only some objects have masks."""
     splits, contents = {}, {}
     for split in SPLITS:
         folder = only(root, split, f'{split}*', f'images/{split}*')
@@ -153,8 +145,6 @@ def load_own_data(cfg: Config, data: OwnData) -> None:
 
 def _changes(step: Mapping, data: OwnData) -> dict:
     """Changes to a step of a pipeline: masks are loaded where there are some, and label 0 is a class."""
-    if 'LoadPanopticAnnotations' in str(step['type']) or step.get('with_seg'):
-        raise ValueError('--base: it trains on maps of the background, which are not read here: choose another one')
     masks = dict(with_mask=False) if step.get('with_mask') and not data.has_masks else {}
     return masks | (dict(reduce_zero_label=False) if step.get('reduce_zero_label') else {})
 
@@ -163,11 +153,7 @@ def _changes(step: Mapping, data: OwnData) -> dict:
 
 
 def change_model(cfg: Config, plugs: Sequence[Mapping], weights: str | None, has_masks: bool) -> None:
-    """Gives a model plugs, weights (None for the base's), the data's number of classes, and no head for absent masks.
-
-    Raises:
-        ValueError: If the backbone takes no plugs and has no host that does, or the detector needs masks.
-    """
+    """Gives a model plugs, weights (None for the base's), the number of classes, and no head for absent masks."""
     take_plugs(cfg)
     cfg.model.backbone.plugs = plugs
     if weights is not None:
@@ -182,8 +168,6 @@ def change_model(cfg: Config, plugs: Sequence[Mapping], weights: str | None, has
     for settings in (part.settings for part in model_parts(cfg) if part.name != 'backbone'):
         for key in settings.keys() & {'num_classes', 'num_things_classes'}:
             settings[key] = Code('num_classes')
-        if 'num_stuff_classes' in settings:
-            settings['num_stuff_classes'] = 0
         weights = settings.get('class_weight')
         if isinstance(weights, list | tuple):
             # A last weight for no object stays, weights of single classes are dropped.
@@ -197,13 +181,7 @@ def change_model(cfg: Config, plugs: Sequence[Mapping], weights: str | None, has
 def set_schedule(cfg: Config, steps: int, epochs: int) -> dict[str, int]:
     """Sets a warm-up, then half a cosine, counted as the base counts, with a validation after each epoch.
 
-    Args:
-        cfg: The config.
-        steps: Iterations of an epoch.
-        epochs: Length of the training.
-
-    Returns:
-        Variables of the config, which the settings name.
+    ``steps`` are the iterations of an epoch. Gives the variables of the config that the settings name.
     """
     total, by_epoch = epochs * steps, 'max_iters' not in cfg.train_cfg
     # Beside the best checkpoint; those of all epochs would fill a disk.
@@ -266,11 +244,7 @@ def difference(old: Mapping, new: Mapping) -> dict:
 
 
 def config_of(args: argparse.Namespace) -> str:
-    """The text of a config.
-
-    Raises:
-        ValueError, OSError: If data, base or plugs cannot be used; says what to do.
-    """
+    """The text of a config; ValueError or OSError if data, base or plugs cannot be used."""
     if args.pretrained not in (None, FROM_SCRATCH):
         check_weights(args.pretrained, option='--pretrained')
     names = [name.strip() for name in args.classes.split(',') if name.strip()]

@@ -15,7 +15,7 @@ from mmengine.structures import BaseDataElement, InstanceData, PixelData
 from torch import Tensor, nn
 
 from .networks import BackboneMaps, ClassScores, NeckMaps, Network, PixelLogits, heads_of, map_logits
-from .targets import BoxScore, ClassLogit, PixelClass, Target
+from .targets import ClassLogit, PixelClass, Target
 
 
 class Task:
@@ -26,7 +26,7 @@ class Task:
         name: Name of the task, as commands take it.
         result_dump: Type of the metric that writes predictions to a file (`tools/test.py --out`).
         tta_model: Settings of the model that merges the predictions of several views (`tools/test.py --tta`).
-        target: Makes the score of a prediction that Grad-CAM explains; without arguments, the most prominent one.
+        target: Makes the score of a prediction that Grad-CAM explains, the most prominent one; None if there is none.
         networks: Parts of a model that an exported file can hold, by name; the first is the usual one.
         counted: What :meth:`run_inference` runs, in words.
     """
@@ -35,7 +35,7 @@ class Task:
     name: str
     result_dump: str = 'DumpResults'
     tta_model: Mapping[str, Any]
-    target: Callable[..., Target]
+    target: Callable[[], Target] | None = None
     networks: Mapping[str, type[Network]]
     counted: str
 
@@ -113,7 +113,6 @@ class Detection(Task):
     name = 'detection'
     result_dump = 'DumpDetResults'
     tta_model = dict(type='DetTTAModel', tta_cfg=dict(nms=dict(type='nms', iou_threshold=0.5), max_per_img=100))
-    target = BoxScore
     networks = dict(features=NeckMaps, backbone=BackboneMaps)
     counted = 'backbone, neck, RPN and heads, on as many regions as test_cfg has; without suppression and RoIAlign'
 

@@ -6,10 +6,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from cases import HOSTS, images, mixer, randomize, vit
-from mmdet.registry import MODELS as DETECTORS
-from mmdet.structures import DetDataSample
-from mmdet.structures.bbox import bbox2roi
-from mmengine.config import Config
 from mmengine.registry import init_default_scope
 from mmpretrain.models import GlobalAveragePooling, ImageClassifier, LinearClsHead
 from mmseg.registry import MODELS as SEGMENTORS
@@ -18,7 +14,7 @@ from torch.testing import assert_close
 
 from vitplug.hosting import mark_padding
 from vitplug.lab.study.measures.grad_cam import AT, grad_cams
-from vitplug.tasks.targets import BoxScore, ClassLogit, PixelClass, Scores
+from vitplug.tasks.targets import ClassLogit, PixelClass, Scores
 
 CONFIGS = Path(__file__).parents[3] / 'configs' / 'digits'
 SIZE = (40, 56)
@@ -197,68 +193,6 @@ def test_padding_is_no_region(segmentor):
     most = int(logits[0].argmax(0).flatten().bincount().argmax())
     count = int((logits[0].argmax(0) == most).sum())
     assert grad_cam(segmentor, x).targets == (f'logits of class {most}, summed over its {count} pixels',)
-
-
-# --- detection ---
-
-
-def mask_rcnn():
-    [config] = CONFIGS.glob('swin-mini-p4-w4_mask-rcnn_*')
-    cfg = Config.fromfile(config).model
-    cfg.backbone, cfg.train_cfg = dict(type=HOSTS['swin']), None
-    cfg.pop('data_preprocessor')
-    cfg.neck.update(in_channels=[12, 24], num_outs=3)
-    strides = [4, 8, 16]
-    cfg.rpn_head.anchor_generator.strides = strides
-    for extractor in (cfg.roi_head.bbox_roi_extractor, cfg.roi_head.mask_roi_extractor):
-        extractor.featmap_strides = strides[:2]
-    cfg.test_cfg.rcnn.score_thr = 0.0
-    return cfg
-
-
-def build_detector(cfg):
-    init_default_scope('mmdet')
-    torch.manual_seed(0)
-    model = DETECTORS.build(cfg)
-    model.init_weights()
-    for name, parameter in model.named_parameters():
-        parameter.data += (0.2 if 'backbone' in name else 0.02) * torch.randn_like(parameter)
-    return model.eval()  # mmcv's suppression takes float32 alone
-
-
-def sample_of(size):
-    sizes = dict(img_shape=size, ori_shape=size, pad_shape=size, batch_input_shape=size, scale_factor=(1.0, 1.0))
-    return DetDataSample(metainfo=sizes)
-
-
-def best_of_all(model, x):
-    """The highest score of all regions, which no suppression takes away; the last class is the background."""
-    maps = model.neck(model.backbone(x))
-    [regions] = model.rpn_head.predict(maps, [sample_of(SIZE)], rescale=False)
-    scores = model.roi_head._bbox_forward(maps, bbox2roi([regions.bboxes.detach()]))['cls_score'].softmax(-1)
-    return scores[:, :-1].max()
-
-
-def test_score_of_a_box():
-    model, x = build_detector(mask_rcnn()), images(*SIZE, batch=1, dtype=torch.float32)
-    found, (grids, num_prefix) = grad_cams(model, x), GRIDS['swin']
-    assert list(found) == [0, 1, 2, 3]
-    highest = []
-    for layer, one in found.items():
-        expected = map_by_hooks(model, x, best_of_all, layer, 'attn', grids[layer], num_prefix)
-        highest.append(expected.max().item())
-        assert_close(one.heat.double(), expected, rtol=1e-4, atol=1e-5 * highest[-1])
-        assert_close(one.scores[0], best_of_all(model, x).detach())
-    assert max(highest) > 0
-    # Boxes are those of a plain prediction, in its order.
-    with torch.no_grad():
-        [sample] = model.predict(x, [sample_of(SIZE)])
-    second = grad_cam(model, x, BoxScore(1))
-    label, corners = int(sample.pred_instances.labels[1]), sample.pred_instances.bboxes[1].tolist()
-    assert_close(second.scores[0], sample.pred_instances.scores[1])
-    assert second.targets == (f'score of box 1, class {label} at ({", ".join(f"{c:.0f}" for c in corners)})',)
-    with pytest.raises(ValueError, match=r'index=500: the detector finds .* boxes'):
-        grad_cam(model, x, BoxScore(500))
 
 
 # --- wrong arguments ---

@@ -23,14 +23,7 @@ from .sources import Source, read_sources
 
 
 def check_training(cfg) -> list[str]:
-    """Checks a merged config before a training.
-
-    Returns:
-        Remarks for the log.
-
-    Raises:
-        ValueError, OSError or ImportError: as the single checks say.
-    """
+    """Checks a merged config before a training; gives remarks for the log, and raises as the single checks do."""
     check_optimizer(cfg)
     check_preprocessors(cfg)
     remarks = _check_run(cfg, cfg.get('load_from'), '--resume' if cfg.get('resume') else 'load_from', ('train', 'val'))
@@ -51,10 +44,7 @@ def _check_run(cfg, weights: str | None, option: str, splits: tuple[str, ...]) -
 
 
 def check_data(cfg, splits: Iterable[str]) -> list[str]:
-    """Checks the data of some splits as :func:`examine` does, by few samples.
-
-    Returns:
-        Remarks: what of the files is left out, and why.
+    """Checks the data of some splits by few samples; gives remarks on what of the files is left out, and why.
 
     Raises:
         FileNotFoundError: If a folder or file is missing.
@@ -103,12 +93,7 @@ def examine(cfg, splits: Iterable[str], every: bool = False) -> tuple[list[Sourc
 
 
 def model_config(path: str, checkpoint: str, option: str, settings: Mapping | None = None) -> Config:
-    """The config of a trained model, after a look for its checkpoint, which an option names.
-
-    Raises:
-        FileNotFoundError: If a file does not exist.
-        ValueError: If the config is none of a model of a known task.
-    """
+    """The config of a trained model, after a look for the checkpoint that an option names; ValueError or OSError."""
     cfg = read_config(path, settings)
     check_scope(cfg)
     check_weights(checkpoint, option)

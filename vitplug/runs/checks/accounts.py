@@ -41,11 +41,7 @@ class Account:
 
 
 def account_folders(dataset: BaseDataset, infos: Sequence[Mapping], images: str, maps: str | None) -> Account:
-    """Compares what a data set lists with the files in its folders of images and of label maps.
-
-    Raises:
-        ValueError: If label maps are of a lossy format, or an image has none.
-    """
+    """Compares what a data set lists with the files in its folders; ValueError for lossy or missing label maps."""
     account, listed = Account(IMAGES), {Path(info['img_path']) for info in infos}
     partners = {Path(info['seg_map_path']) for info in infos} if maps else set()
     there = {Path(maps, name) for name in names_in(maps)} if maps else set()

@@ -41,11 +41,7 @@ def _line_of(names: Sequence[str]) -> str:
 
 
 def match_categories(classes: Sequence[str], content: Mapping, file: str, path: str) -> None:
-    """Compares the classes of a data set, by its place in the config, with the categories of a COCO file.
-
-    Raises:
-        ValueError: If categories lack a class, or have another order; names the line to write.
-    """
+    """Compares the classes of a data set, by its place in the config, with a COCO file; ValueError if they differ."""
     categories = [str(category['name']) for category in content['categories']]
     used = [name for name in categories if name in classes]
     if missing := [name for name in classes if name not in categories]:
@@ -62,11 +58,7 @@ def match_categories(classes: Sequence[str], content: Mapping, file: str, path: 
 
 
 def check_folders(source) -> None:
-    """Compares the classes of a data set (:class:`.Source`) with the folders that mmpretrain counts.
-
-    Raises:
-        ValueError: If a folder is hidden, or classes have another order than folders.
-    """
+    """Compares the classes of a data set (:class:`.Source`) with the folders that mmpretrain counts; ValueError."""
     classes, folders, setting = source.classes, source.folders, f'{source.path}.metainfo.classes'
     if hidden := [name for name in folders if name.startswith('.')]:
         raise ValueError(f'{setting}: mmpretrain takes the hidden folder {hidden[0]} for a class: remove it')
@@ -89,12 +81,7 @@ def check_folders(source) -> None:
 def class_complaints(cfg, sources: Sequence) -> Iterator[tuple[str, str]]:
     """Compares the classes of a config's data sets with each other and with every setting that counts them.
 
-    Args:
-        cfg: The config.
-        sources: Its data sets (:class:`.sources.Source`), the training first.
-
-    Yields:
-        A setting, as `--cfg-options` has it; its value and the remedy.
+    Yields settings, as `--cfg-options` has them, each with its value and the remedy.
     """
     sources, parts = [source for source in sources if source.classes], list(model_parts(cfg))
     if not sources or (cfg.get('model') and not parts) or cfg.default_scope not in APART:
@@ -149,11 +136,7 @@ def _other_classes(sources: Sequence) -> Iterator[tuple[str, str]]:
 
 
 def check_trained(path: str, trained: Sequence[str], classes: Sequence[str]) -> str:
-    """Compares the classes of a data set with those that a checkpoint was trained on; says if they have other names.
-
-    Raises:
-        ValueError: If they are the same in another order.
-    """
+    """Says if the classes of a data set have other names than in training; ValueError if they have another order."""
     for label, (before, now) in enumerate(zip(trained, classes, strict=False)):
         if str(before) != str(now):
             said = f'{path}: label {label} is {before!r} in training and {now!r} in the data'

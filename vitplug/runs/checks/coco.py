@@ -20,11 +20,7 @@ NEEDED = dict(
 
 
 def read_coco(path: Path) -> dict:
-    """The content of a COCO file.
-
-    Raises:
-        ValueError: If its form is wrong; says what to do.
-    """
+    """The content of a COCO file; ValueError if its form is wrong."""
     try:
         content = json.loads(path.read_text(encoding='utf-8'))
     except ValueError as error:
@@ -99,11 +95,7 @@ def _lost_image(image: Mapping, has_objects: bool, filters: Mapping) -> str | No
 
 
 def check_scored(file: str, setting: str, sources: Sequence[Any]) -> None:
-    """Checks the file that pycocotools scores with, and compares it with those of the loader (:class:`.Source`).
-
-    Raises:
-        ValueError: If pycocotools cannot count with it, or it has other images or classes.
-    """
+    """Compares the file that pycocotools scores with those of the loader (:class:`.Source`); ValueError."""
     content = next((source.coco for source in sources if source.dataset.ann_file == file), None) or read_coco(
         Path(file)
     )

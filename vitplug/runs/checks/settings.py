@@ -17,11 +17,7 @@ SHARDED = 'vitplug.FSDP2Strategy'
 
 
 def check_processes(cfg) -> None:
-    """Checks that processes know of each other, and that vitplug's strategy is alone.
-
-    Raises:
-        ValueError: Names the setting and what to do.
-    """
+    """ValueError for processes that know nothing of each other, or settings that contradict vitplug's strategy."""
     started = os.environ.get('WORLD_SIZE', '1')
     if cfg.launcher == 'none' and 'TORCHELASTIC_RUN_ID' in os.environ and started != '1':
         raise ValueError(f'torchrun has started {started} processes, but --launcher is none: add --launcher pytorch')
@@ -45,11 +41,7 @@ def rank_and_size(launcher: str) -> tuple[int, int]:
 
 
 def check_preprocessors(cfg) -> None:
-    """Checks that the preprocessor of the whole config is the model's, if the model has its own: mmengine reads that.
-
-    Raises:
-        ValueError: Names the settings that would not be read.
-    """
+    """ValueError if the preprocessor of the whole config differs from the model's own, which alone mmengine reads."""
     outer, own = cfg.get('data_preprocessor') or {}, cfg.model.get('data_preprocessor') or {}
     unread = [key for key in outer if own and key != '_scope_' and outer[key] != own.get(key)]
     if unread:
@@ -60,11 +52,7 @@ def check_preprocessors(cfg) -> None:
 
 
 def check_optimizer(cfg) -> None:
-    """Checks the type of the optimizer, of which mmengine says only that None cannot be called.
-
-    Raises:
-        ValueError: If there is none of this name.
-    """
+    """ValueError for an unknown type of the optimizer, of which mmengine says only that None cannot be called."""
     kind = ((cfg.get('optim_wrapper') or {}).get('optimizer') or {}).get('type')
     if kind is not None and registered(OPTIMIZERS, kind, cfg.default_scope) is None:
         raise ValueError(f'optim_wrapper.optimizer.type = {kind!r}: unknown{hint(kind, OPTIMIZERS.module_dict)}')

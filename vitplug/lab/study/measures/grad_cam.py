@@ -60,13 +60,13 @@ def grad_cams(
     """The Grad-CAMs of several blocks in one forward and one backward. The model stays as it is.
 
     Args:
-        model: A classifier, segmentor or detector of mmpretrain, mmseg or mmdet with a backbone of vitplug, or a model
-            of another library after :func:`vitplug.plug_in`, in evaluation mode.
+        model: A classifier or segmentor of mmpretrain or mmseg with a backbone of vitplug, or another model after
+            :func:`vitplug.plug_in`, in evaluation mode.
         images: ``(B, C, H, W)``, as the backbone gets them; with :func:`~vitplug.hosting.padding.mark_padding` where
             they are padded, as vitplug's data preprocessors give them.
         target: The score to explain, see :mod:`vitplug.tasks.targets`; None for the task's own: the logit of the
-            predicted class, the logits of the class of the most pixels, the score of the first box. Models of other
-            libraries need one.
+            predicted class, or the logits of the class of the most pixels. Detectors and models of other libraries need
+            one.
         layers: Block indices, or ``'all'``.
         at: Which tokens of the blocks, see :data:`AT`.
 
@@ -86,7 +86,10 @@ def grad_cams(
     if target is None:
         from vitplug.tasks.libraries import task_of  # mmengine, which models of other libraries do without
 
-        target = task_of(model).target()
+        make = task_of(model).target
+        if make is None:
+            raise ValueError(f'{type(model).__name__}: no score to explain without a target')
+        target = make()
     recorder = backbone.recorder((at,), layers)
     with torch.inference_mode(False), torch.enable_grad(), backbone.recording(recorder):
         scores = target(model, with_gradient(images))
@@ -123,11 +126,11 @@ def no_target(run: Run) -> str:
 )
 def grad_cam(seen: Seen) -> Arrays:
     """ReLU of the tokens at the output of the attention branch, weighed by the mean gradient of a score: the logit of
-    the predicted class, the logits of the most frequent class's pixels, or the score of the first box; of the last two
-    blocks that it depends on."""
+    the predicted class, or the logits of the most frequent class's pixels; of the last two blocks that it depends on.
+    """
     try:
         maps = grad_cams(seen.run.model, seen.inputs)
-    except ValueError as error:  # no box in the image, say: the picture says so
+    except ValueError as error:  # of a detector, say: the picture says so
         return dict(picture=seen.picture, target=np.array(str(error)))
     heats = {f'block {layer}': over_image(maps[layer], seen) for layer in sorted(maps)[-BLOCKS:]}
     target = next((one.targets[0] for one in maps.values()), '')
