@@ -120,7 +120,7 @@ def test_a_wider_network_with_another_plug_is_refused(tmp_path):
     cfg = dict(type='vitplug.SwinTransformer', **SWIN)
     wider = MODELS.build(dict(cfg, embed_dims=24, plugs='cb(scaled=True)'))
     torch.save(dict(state_dict={f'backbone.{k}': v for k, v in wider.state_dict().items()}), tmp_path / 'wide.pth')
-    with pytest.raises(ValueError, match=r'the checkpoint: (?s:.*)size mismatch for backbone'):
+    with pytest.raises(ValueError, match=r'the checkpoint: (?s:.*)size mismatch for patch_embed'):
         runner(classifier(cfg), tmp_path, load_from=str(tmp_path / 'wide.pth')).load_or_resume()
 
 

@@ -28,7 +28,7 @@ _STAGE_NORM = re.compile(r'(?:norm|downstream_norms\.)(\d+)\.')
 
 @dataclass(frozen=True)
 class Coverage:
-    """Loaded, missing and unused tensors of a checkpoint and a model, by the model's keys."""
+    """Loaded, missing and unused tensors of a checkpoint, by the names of the backbone or of the model around it."""
 
     source: str  # file, format and place in the file
     loaded: list[str]  # of the backbone
@@ -36,16 +36,17 @@ class Coverage:
     zeros: list[str]  # biases that the checkpoint's network has not
     missing: list[str]  # of the backbone, without plugs
     plugs: list[str]  # of plugs that the checkpoint lacks
-    heads: list[str]  # outside the backbone, missing or of another shape in the checkpoint
-    unused: list[str]  # of the checkpoint
-    unseen: str  # settings of the model that no key shows
+    heads: list[str]  # of the model, missing or of another number of classes in the checkpoint
+    unused: list[str]  # of the checkpoint's backbone
+    beside: list[str]  # of the checkpoint's other parts, not used
+    unseen: str  # settings of the backbone that no key shows
 
     def __str__(self) -> str:
         zeros = f'; {_count(self.zeros)} set to 0, which that network lacks' if self.zeros else ''
         return (
             f'{self.source}: loaded {len(self.loaded)} of {len(self.loaded) + len(self.missing)} backbone tensors, '
             f'{len(self.resized)} of them resized; {len(self.plugs)} new plug tensors; missing {_count(self.missing)} '
-            f'of the backbone, {_count(self.heads)} outside it; unused {_count(self.unused)}{zeros}'
+            f'of the backbone, {_count(self.heads)} outside it; unused {_count([*self.unused, *self.beside])}{zeros}'
             f'{self.unseen and f"; no key shows {self.unseen}"}'
         )
 
@@ -54,32 +55,19 @@ def _count(keys: Collection[str]) -> str:
     return f'{len(keys)} ({some_of(keys, 3)})' if keys else '0'
 
 
-def check_fit(
-    coverage: Coverage, unused: Collection[str], backbone: nn.Module, prefix: str, reset: Collection[str], rotary: str
-) -> None:
+def check_fit(coverage: Coverage, backbone: nn.Module, reset: Collection[str], rotary: str) -> None:
     """Refuses a checkpoint of another network than the backbone's.
 
     Free are plugs, heads, what only pre-training has, the norms after the blocks that the model's outputs do not need,
-    those of a pyramid's stages that a classifier has no output of, and what ``reset`` names.
-
-    Args:
-        coverage: What was found.
-        unused: Those of the unused tensors that are of the file's backbone.
-        backbone: The backbone.
-        prefix: Prefix of its keys.
-        reset: Names of tensors that start anew, see :func:`is_named`.
-        rotary: The kind of rotary positions of the file's network; '' for none or unknown.
+    those of a pyramid's stages that a classifier has no output of, and what ``reset`` names. ``rotary`` is the kind of
+    rotary positions of the file's network; '' for none or unknown.
 
     Raises:
         ValueError: If a tensor of the backbone is missing or unused, or positions are rotated otherwise.
     """
-    loaded, missing, unused = (
-        [key.removeprefix(prefix) for key in keys if key.startswith(prefix)]
-        for keys in (coverage.loaded, coverage.missing, unused)
-    )
-    stages = {match[1] for key in loaded if (match := _STAGE_NORM.match(key))}
-    missing = [key for key in missing if not is_named(key, reset) and not _is_further_output(key, stages)]
-    unused = [key for key in unused if not _FREE.match(key) and key not in getattr(backbone, 'leaves_out', ())]
+    stages = {match[1] for key in coverage.loaded if (match := _STAGE_NORM.match(key))}
+    missing = [key for key in coverage.missing if not is_named(key, reset) and not _is_further_output(key, stages)]
+    unused = [key for key in coverage.unused if not _FREE.match(key) and key not in getattr(backbone, 'leaves_out', ())]
     problems = []
     if missing:
         problems.append(f'it lacks {len(missing)} tensors that the backbone needs: {some_of(missing)}')

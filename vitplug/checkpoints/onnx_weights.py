@@ -55,22 +55,12 @@ def _linear_weights(graph, folded: dict[str, Tensor]) -> Iterator[tuple[str, Ten
 
 def _position_tables(graph, folded: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
     """Tables of positions, ``(1, 1 + N, D)``, as transformers has them: a class token's, and a grid's to be resized."""
-    joined = _uses(graph, folded, 'Concat')
-    first = {_module_of(node): name for node, name in joined if folded[name].shape[:2] == (1, 1)}
-    grids = [(node, name) for node, name in _uses(graph, folded, 'Reshape') if _module_of(node) in first]
-    for node, name in grids:
-        parts = folded.pop(first[_module_of(node)]), folded.pop(name)
-        yield f'{_module_of(node)}.position_embeddings', torch.cat(parts, dim=1)
-
-
-def _uses(graph, folded: dict[str, Tensor], kind: str) -> list[tuple]:
-    """Nodes of a kind and the folded tensors of three axes that they take."""
-    return [
-        (node, name)
-        for node in graph.node
-        for name in node.input
-        if node.op_type == kind and name in folded and folded[name].ndim == 3
-    ]
+    uses = [(node.op_type, _module_of(node), name) for node in graph.node for name in node.input if name in folded]
+    first = {module: name for kind, module, name in uses if kind == 'Concat' and folded[name].shape[:2] == (1, 1)}
+    grids = [(module, name) for kind, module, name in uses if kind == 'Reshape' and folded[name].ndim == 3]
+    for module, name in grids:
+        if module in first:
+            yield f'{module}.position_embeddings', torch.cat((folded.pop(first[module]), folded.pop(name)), dim=1)
 
 
 def _module_of(node) -> str:

@@ -86,61 +86,64 @@ def load_content(
 ) -> Coverage:
     """The same of the content of a checkpoint that has been read from ``path``."""
     weights, place = find_weights(content, path)
-    wanted = {key: value for key, value in module.state_dict().items() if not is_derived(key)}
-    backbone, outer = (module.backbone, BACKBONE) if any(key.startswith(BACKBONE) for key in wanted) else (module, '')
     settings = read_settings(find_meta(content))
+    backbone = getattr(module, 'backbone', module)
+    own = {key: value for key, value in module.state_dict().items() if not is_derived(key)}
+    wanted, outside = _split(own) if backbone is not module else (own, {})
     try:
-        given, known, _ = convert(weights, prefix)
-        given, beside = _choose(given, wanted, bool(outer))
-        given = _without(given, reset, wanted)
-        check_state(module, given, settings, path)
-        zeros = [key for key in wanted if key not in given and re.fullmatch(outer + known.without_bias, key)]
+        state, known, _ = convert(weights, prefix)
+        given, others = _split(_without(state, reset, own))
+        heads, beside = _choose_heads(others, outside)
+        check_state(backbone, given, settings, path)
+        zeros = [key for key in wanted if key not in given and re.fullmatch(known.without_bias, key)]
         given |= {key: torch.zeros_like(wanted[key]) for key in zeros}
         # What remains after the hosts' hooks, which rename and leave out what plugs have made of no use.
-        missing, unused = module.load_state_dict(given, strict=False)
+        missing, unused = backbone.load_state_dict(given, strict=False)
+        module.load_state_dict(heads, strict=False)
     except WRONG_SHAPES as error:
         raise ValueError(str(error) if str(path) in str(error) else f'{path}: {error}') from error
-    inside = [key for key in wanted if key.startswith(outer)]
     missing = [key for key in missing if key in wanted and not key.endswith('.num_batches_tracked')]
-    unused = [key for key in unused if not is_derived(key)]
-    loaded = [key for key in inside if key not in missing and key not in zeros]
+    loaded = [key for key in wanted if key not in missing and key not in zeros]
     coverage = Coverage(
         source=f'{path} ({known.name}{place and f", {place}"})',
         loaded=[key for key in loaded if not is_plug(key)],
         resized=[key for key in loaded if key in given and given[key].shape != wanted[key].shape],
         zeros=zeros,
-        missing=[key for key in missing if key in inside and not is_plug(key)],
-        plugs=[key for key in missing if key in inside and is_plug(key)],
-        heads=[key for key in missing if key not in inside],
-        unused=[*unused, *beside],
+        missing=[key for key in missing if not is_plug(key)],
+        plugs=[key for key in missing if is_plug(key)],
+        heads=[key for key in outside if key not in heads and not key.endswith('.num_batches_tracked')],
+        unused=[key for key in unused if not is_derived(key)],
+        beside=beside,
         unseen=', '.join(f'{name} {listed(values)}' for name, values in describe_unseen(backbone).items()),
     )
-    check_fit(coverage, unused, backbone, outer, reset, known.rotary)
+    check_fit(coverage, backbone, reset, known.rotary)
     check_unseen(settings, backbone, path)
     print_log(str(coverage), logger='current')
     return coverage
 
 
-def _choose(
-    given: dict[str, Tensor], wanted: Mapping[str, Tensor], is_whole: bool
-) -> tuple[dict[str, Tensor], list[str]]:
-    """The tensors for a model, by its keys, and the keys that are not used: heads of others and of other classes."""
-    if not is_whole:
-        below = {key.removeprefix(BACKBONE): value for key, value in given.items() if key.startswith(BACKBONE)}
-        return below, [key for key in given if not key.startswith(BACKBONE)]
-    present = next((name for name in CLASSIFIERS if any(key.startswith(name) for key in wanted)), None)
+def _split(state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The tensors of the backbone of a model, by its own names, and the others."""
+    inside = {key.removeprefix(BACKBONE): value for key, value in state.items() if key.startswith(BACKBONE)}
+    return inside, {key: value for key, value in state.items() if not key.startswith(BACKBONE)}
+
+
+def _choose_heads(others: dict[str, Tensor], own: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
+    """The tensors outside of a backbone that a model has, without heads of other classes, and the keys of the rest."""
+    present = next((name for name in CLASSIFIERS if any(key.startswith(name) for key in own)), None)
     for name in CLASSIFIERS if present else ():
-        given = {re.sub(f'^{re.escape(name)}', present, key): value for key, value in given.items()}
-    heads = [key for key in given if key in wanted and key.partition('.')[0].endswith('head')]
-    other_classes = [key for key in heads if given[key].shape != wanted[key].shape]
-    return {key: value for key, value in given.items() if key not in other_classes}, other_classes
+        others = {re.sub(f'^{re.escape(name)}', present, key): value for key, value in others.items()}
+    chosen = {key: value for key, value in others.items() if key in own}
+    heads = [key for key in chosen if key.partition('.')[0].endswith('head')]
+    chosen = {key: chosen[key] for key in chosen if key not in heads or chosen[key].shape == own[key].shape}
+    return chosen, [key for key in others if key not in chosen]
 
 
-def _without(given: dict[str, Tensor], reset: Collection[str], wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _without(given: Mapping[str, Tensor], reset: Collection[str], own: Collection[str]) -> dict[str, Tensor]:
     """Drops the tensors with a part of their name in ``reset``, a misspelt name in which is refused."""
     if isinstance(reset, str):
         raise ValueError(f'reset={reset!r}: expected a list of parts of names, such as [{reset!r}]')
-    unknown = [name for name in reset if not any(is_named(key, [name]) for key in (*given, *wanted))]
+    unknown = [name for name in reset if not any(is_named(key, [name]) for key in (*given, *own))]
     if unknown:
         raise ValueError(f'reset={list(reset)}: no tensor has {unknown} in its name; remove it')
     return {key: value for key, value in given.items() if not is_named(key, reset)}
