@@ -5,13 +5,10 @@ import torch
 from attention_oracle import assert_same
 from cases import LVT_ARCH, images, lvt, randomize
 from lvt_oracle import Oracle, Plugs
-from mmengine.registry import MODELS, DefaultScope
-from mmpretrain.structures import DataSample
 from torch.testing import assert_close
 
 from vitplug.attention import fused_attention
 from vitplug.backbones import LVT
-from vitplug.hosting import mark_padding
 from vitplug.models.token_labels import Box
 
 SIZES = [(32, 48), (37, 51), (5, 3)]
@@ -95,7 +92,7 @@ def test_weights_start_as_the_authors_do():
 
 
 class Changed(Plugs):
-    """Context Broadcasting at both ends, a Gaussian bias, residual and broad attention.
+    """Context Broadcasting at both ends, a Gaussian bias, residual attention.
 
     Every recursion blends with the scores of the block before; those of the last one are handed on.
     """
@@ -123,24 +120,6 @@ class Changed(Plugs):
 
     mlp_end = msa
 
-    def finish(self, x):
-        """Of blocks 2 and 3, the last ones of stages 1 and 2, whose keys lie on one grid."""
-        hw, dims, heads = x.shape[1:3], x.shape[3], LVT_ARCH['num_heads'][-1]
-        of_heads = []  # q, k and v: the channels of both blocks side by side in every head
-        for tensors in zip(self.tapped[2], self.tapped[3], strict=True):
-            pooled = (t if t.shape[1:3] == hw else pool(t) for t in tensors)
-            parts = [t.flatten(1, 2).reshape(len(t), -1, heads, t.shape[3] // heads) for t in pooled]
-            of_heads.append(torch.cat(parts, dim=-1))
-        q, k, v = of_heads
-        probs = (dims**-0.5 * torch.einsum('bihc,bjhc->bhij', q, k)).softmax(-1)
-        channels = torch.einsum('bhij,bjhc->bihc', probs, v).flatten(2)
-        return x + torch.nn.functional.adaptive_avg_pool1d(channels, dims).reshape(x.shape)
-
-
-def pool(t):
-    """The largest of 2 x 2, channel by channel."""
-    return torch.stack([t[:, y::2, c::2] for y in (0, 1) for c in (0, 1)]).amax(0)
-
 
 def gaussian(queries, keys, amplitude, sigma):
     """Of all pairs; positions in tokens of the queries, which lie closer."""
@@ -157,7 +136,6 @@ def test_plugs_act_in_every_recursion_and_hand_on_from_the_last(fused):
         dict(type='ContextBroadcast', position=['msa', 'mlp_end']),
         dict(type='GaussianAttentionBias', sigma=2.0, layers=[1, 2, 3]),
         dict(type='ResidualAttention', stage_transition='reset', layers=[1, 2, 3]),
-        dict(type='BroadAttention'),
     ]
     model, x = build(plugs=plugs), images(32, 48)
     parameters = dict(model.named_parameters())
@@ -177,93 +155,27 @@ def test_plugs_act_in_every_recursion_and_hand_on_from_the_last(fused):
             assert_close(found[name][block].squeeze(1).transpose(1, 2).flatten(2), t.flatten(1, 2))
 
 
-def test_every_block_gets_the_mask_of_its_queries_and_keys():
-    x = mark_padding(images(32, 48), [(9, 48), (32, 17)])
-    _, found = build().forward_intermediates(x, 'site')
-    sites, grids = found['site'], {0: (8, 12), 1: (4, 6), 2: (4, 6), 3: (2, 3)}
-    assert {block: site.layout.hw for block, site in sites.items()} == grids
-    assert {block: site.key_layout.hw for block, site in sites.items()} == {**grids, 1: (2, 3), 2: (2, 3)}
-    # Rounded up: rows and columns of valid tokens of both images.
-    valid = {0: [(3, 12), (8, 5)], 1: [(2, 6), (4, 3)], 2: [(2, 6), (4, 3)], 3: [(1, 3), (2, 2)]}
-    for block, site in sites.items():
-        assert_close(site.valid, masks(grids[block], valid[block]))
-        of_keys = (valid[3], grids[3]) if block in (1, 2) else (valid[block], grids[block])
-        assert_close(site.valid_keys, masks(*of_keys[::-1]).unsqueeze(1))
-
-
-def masks(hw, valid):
-    return torch.tensor(
-        [[y < rows and x < columns for y in range(hw[0]) for x in range(hw[1])] for rows, columns in valid]
-    )
-
-
-def test_keys_lie_in_the_middle_of_their_tokens():
-    """By the gradient of each key to the tokens that enter the block, where no square is cut off."""
-    model, size, block = build(), (64, 96), 1
-    (_, tokens), (_, keys) = model.place_block(block, size), model.place_keys(block, size)
-    x = torch.randn(1, tokens.hw[0] * tokens.hw[1], 12, dtype=torch.float64, requires_grad=True)
-    k, _ = model.plugged_blocks()[block].attn._keys_and_values(x, tokens.hw)
-    assert k.shape[3] == keys.hw[0] * keys.hw[1]
-    for index in range(k.shape[3]):
-        (grad,) = torch.autograd.grad(k[:, :, :, index].sum(), x, retain_graph=True)
-        seen = grad[0].abs().sum(-1).unflatten(0, tokens.hw).nonzero().double()
-        for axis, place in enumerate(divmod(index, keys.hw[1])):
-            expected = tokens.start[axis] + tokens.stride[axis] * (seen[:, axis].mean() + 0.5)
-            assert keys.start[axis] + keys.stride[axis] * (place + 0.5) == expected.item()
-
-
-@pytest.mark.parametrize('mode', ['replace', 'append'])
-def test_uniform_heads_and_stock_weights(mode):
+def test_uniform_heads_and_stock_weights():
     """Of the authors' projections, the rows of the heads that are left are loaded."""
     stock = randomize(lvt())
-    model = lvt(plugs=[dict(type='UniformHead', mode=mode, layers=[1, 3])])
+    model = lvt(plugs=[dict(type='UniformHead', layers=[1, 3])])
     missing, unexpected = model.load_state_dict(stock.state_dict(), strict=False)
     assert not missing and not unexpected
     own, theirs = model.plugged_blocks()[1].attn, stock.plugged_blocks()[1].attn
-    heads, dims = (2 if mode == 'append' else 1), 6
+    heads, dims = 1, 6
     assert_close(own.q.weight, theirs.q.weight[: heads * dims])
     assert_close(own.ds.weight, theirs.ds.weight[: heads * dims])
     k, v = own.kv.weight.split([heads * dims, len(own.kv.weight) - heads * dims])
     assert_close((k, v[:12]), (theirs.kv.weight[: heads * dims], theirs.kv.weight[12:]))
-    outs = model.double()(images(32, 40))
-    sum(out.sum() for out in outs).backward()
-    assert not [name for name, p in model.named_parameters() if p.grad is None]
 
 
-def test_shared_maps_need_no_queries():
-    model = lvt(plugs=[dict(type='Refiner', share=1, layers=[1, 2])])
-    first, second = model.plugged_blocks()[1:3]
-    assert first.attn.q is not None and second.attn.q is None and second.attn.ds is None
-    _, unexpected = model.load_state_dict(lvt().state_dict(), strict=False)
-    assert not unexpected
-    with pytest.raises(ValueError, match=r'Refiner: block 3 cannot reuse the map of block 2'):
-        lvt(plugs=[dict(type='Refiner', share=1, layers=[2, 3])])
-
-
-# --- in mmpretrain ---
-
-
-def test_token_labels_and_mixed_tokens():
+def test_mixed_tokens():
     """MixToken swaps pieces of 4 x 4 tokens of the first stage here, one for each token of the third and last."""
-    head = dict(type='vitplug.TokenLabelHead', num_classes=5, in_channels=24)
-    backbone = dict(type='vitplug.LVT', arch=LVT_ARCH, out_type='raw')
-    with DefaultScope.overwrite_default_scope('mmpretrain'):
-        model = MODELS.build(dict(type='vitplug.TokenLabelClassifier', backbone=backbone, head=head))
-    x = images(32, 48, dtype=torch.float32)
-    labels = torch.stack((torch.rand(5, 2, 3), torch.arange(5.0).view(-1, 1, 1).expand(-1, 2, 3)))
-    places = torch.stack(torch.meshgrid(torch.linspace(-1, 1, 4), torch.linspace(-1, 1, 6), indexing='ij'), -1).flip(-1)
-    samples = [DataSample() for _ in x]
-    for sample in samples:
-        sample.token_labels, sample.token_places = labels, places
-    sum(model.loss(x, samples).values()).backward()
-    assert not [name for name, p in model.named_parameters() if p.grad is None]
-    assert model.predict(x)[0].pred_score.shape == (5,)
-
-    box = Box(0, 1, 1, 3)
-    tokens, hw = model.backbone.embed(x)
-    mixed, _ = model.backbone.embed(x, mix=box.swap)
+    model, x, box = lvt(), images(32, 48, dtype=torch.float32), Box(0, 1, 1, 3)
+    tokens, hw = model.embed(x)
+    mixed, _ = model.embed(x, mix=box.swap)
     expected = tokens.unflatten(1, hw).clone()
     expected[:, 0:4, 4:12] = tokens.unflatten(1, hw).flip(0)[:, 0:4, 4:12]
     assert_close(mixed, expected.flatten(1, 2))
     with pytest.raises(ValueError, match=r'MixToken: the map of \(9, 12\) tokens .* multiple of 16 pixels'):
-        model.backbone.embed(images(36, 48, dtype=torch.float32), mix=box.swap)
+        model.embed(images(36, 48, dtype=torch.float32), mix=box.swap)

@@ -11,7 +11,6 @@ from timm.models.pit import PoolingVisionTransformer as TimmPiT
 from torch.testing import assert_close
 
 from vitplug.attention import fused_attention
-from vitplug.hosting import mark_padding
 
 STAGES = len(PIT_ARCH['depths'])
 
@@ -78,39 +77,9 @@ def test_other_sizes_resize_the_position_table(size):
     assert_close(ours(x)[-1], expected, rtol=1e-10, atol=1e-10)
 
 
-def test_authors_names_of_poolings_load():
-    _, ours = pair()
-    names = {
-        key: key.replace('transformers.1.pool', 'pools.0').replace('transformers.2.pool', 'pools.1')
-        for key in ours.state_dict()
-    }
-    assert 'pools.1.fc.weight' in names.values()
-    fresh = pit(img_size=(32, 40)).double()
-    fresh.load_state_dict({names[key]: value for key, value in ours.state_dict().items()})
-    assert_close(dict(fresh.state_dict()), dict(ours.state_dict()), rtol=0, atol=0)
-
-
 def test_position_table_of_another_size_loads():
     _, ours = pair((32, 40))
     larger = pit(img_size=(64, 80)).double()
     larger.load_state_dict(copy.deepcopy(ours.state_dict()))
     expected = F.interpolate(ours.pos_embed.float(), (15, 19), mode='bicubic', align_corners=False)
     assert_close(larger.pos_embed, expected.double())
-
-
-def test_valid_tokens_follow_the_strides():
-    """A token is valid if the pixel or token at which its own stride begins is."""
-    model = pit()
-    x = mark_padding(images(48, 64, dtype=torch.float32), [(21, 64), (48, 33)])
-    _, found = model.forward_intermediates(x, ('site',))
-    rows, columns = [21, 48], [64, 33]
-    for index, stride in enumerate((4, 4, 8, 16)):
-        site = found['site'][index]
-        height, width = site.layout.hw
-        expected = torch.stack(
-            [
-                torch.tensor([[y * stride < h and x * stride < w for x in range(width)] for y in range(height)])
-                for h, w in zip(rows, columns, strict=True)
-            ]
-        )
-        assert torch.equal(site.valid[:, 1:], expected.flatten(1)) and site.valid[:, 0].all()

@@ -79,13 +79,6 @@ def test_every_token_is_where_a_loop_finds_it(host, size):
             assert_close(model.maps_to_image(found, index, size, query), whole)
 
 
-def test_class_token():
-    model = randomize(vit()).double().eval()
-    found = record(model, (32, 40), 'probs')
-    whole = model.maps_to_image(found, 3, (32, 40), 'cls_token')
-    assert_close(whole[:, :, ::8, ::8], found['probs'][3][:, 0, :, 0, 1:].unflatten(-1, (4, 5)))
-
-
 @pytest.mark.parametrize('host', ['vit', 'vit-windows', 'swin'])
 def test_broad_maps_lie_on_the_last_grid(host):
     model = randomize(HOSTS[host](plugs=[dict(type='BroadAttention')])).double().eval()

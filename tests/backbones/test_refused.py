@@ -55,21 +55,6 @@ def test_settings(host, settings, message):
         host(**settings)
 
 
-@pytest.mark.parametrize(
-    ('host', 'settings'),
-    [
-        (vit, dict(foo=1)),
-        (lvt, dict(foo=1)),
-        (vit, dict(layer_cfgs=dict(foo=1))),
-        (swin, dict(stage_cfgs=dict(foo=1))),
-        (t2t, dict(t2t_cfg=dict(foo=1))),
-    ],
-)
-def test_unknown_arguments(host, settings):
-    with pytest.raises(TypeError, match="unexpected keyword argument 'foo'"):
-        host(**settings)
-
-
 def test_arguments_of_two_libraries():
     with pytest.raises(TypeError, match=r"\['embed_dims'\] are .* of mmdet and mmseg; .* no argument \['arch'\]"):
         SwinTransformer(embed_dims=12, arch='tiny')

@@ -1,6 +1,5 @@
 """The hosts take mmdet's and mmseg's arguments: the networks, names and groups of parameters of their own backbones."""
 
-import re
 from copy import deepcopy
 
 import mmdet.models.backbones as detection
@@ -11,11 +10,10 @@ import torch
 from cases import images, randomize
 from mmcv.cnn.bricks.drop import DropPath
 from mmengine.optim import build_optim_wrapper
-from timm.models.swin_transformer import SwinTransformer as TimmSwin
 from torch import nn
 
 from vitplug.backbones import SwinTransformer, VisionTransformer
-from vitplug.checkpoints import convert, load_pretrained
+from vitplug.checkpoints import load_pretrained
 
 SWIN = dict(embed_dims=12, depths=(2, 2, 1), num_heads=(1, 2, 3), strides=(4, 2, 2))
 SWIN |= dict(window_size=4, out_indices=(0, 1, 2))
@@ -100,19 +98,7 @@ def test_drop_rates_are_those_of_the_library():
 
 
 def test_released_files_load_completely(tmp_path):
-    """By mmdet's own conversion the original Swin's file gives the same tensors; DeiT's loses its bias, as in mmseg."""
-    sizes = dict(img_size=64, embed_dim=12, depths=(2, 2, 1), num_heads=(1, 2, 3), window_size=4, num_classes=0)
-    state = {key: value for key, value in TimmSwin(**sizes).state_dict().items() if 'index' not in key}
-    moved = {
-        key: re.sub(r'layers\.(\d)\.downs', lambda found: f'layers.{int(found[1]) - 1}.downs', key) for key in state
-    }
-    original = {moved[key]: value for key, value in state.items() if 'attn_mask' not in key}
-    ours = convert(original).state
-    converted = detection.swin.swin_converter(dict(original))
-    assert all(torch.equal(value, ours.get(name, value)) for name, value in converted.items())
-    torch.save(dict(model=original), tmp_path / 'swin.pth')
-    coverage = load_pretrained(SwinTransformer(**SWIN), tmp_path / 'swin.pth')
-    assert sorted(key.partition('.')[0] for key in coverage.missing) == ['norm0'] * 2 + ['norm1'] * 2
+    """DeiT's loses its bias, as in mmseg."""
     sizes = dict(embed_dim=24, depth=3, num_heads=3, img_size=(32, 40), patch_size=8, num_classes=0)
     torch.save(timm.create_model('deit_tiny_patch16_224', **sizes).state_dict(), tmp_path / 'deit.pth')
     coverage = load_pretrained(VisionTransformer(**VIT, with_cls_token=False), tmp_path / 'deit.pth')
@@ -146,20 +132,6 @@ KEYS = dict(
 )
 
 
-def test_keys_of_stock_schedules_hit_what_they_hit_in_stock_backbones():
-    theirs, ours = pair(detection.SwinTransformer, dict(SWIN, use_abs_pos_embed=True, pretrain_img_size=32))
-    expected = settings_of(Model(theirs), dict(custom_keys=KEYS))
-    assert settings_of(Model(ours), dict(custom_keys=KEYS)) == expected
-    assert set(expected.values()) == {(0.1, 0.5), (1.0, 0.0), (1.0, 0.5)}
-    theirs, ours = pair(segmentation.VisionTransformer, VIT)
-    keys = {name: dict(decay_mult=0.0) for name in ('pos_embed', 'cls_token', 'norm')}
-    spared = [
-        {name for name, (_, decay) in settings_of(Model(model), dict(custom_keys=keys)).items() if not decay}
-        for model in (theirs, ours)
-    ]
-    assert spared[0] == spared[1] == {'backbone.pos_embed', 'backbone.cls_token'}
-
-
 @pytest.mark.parametrize('paramwise_cfg', [{}, dict(custom_keys=KEYS)], ids=['one group', 'keys'])
 def test_plugs_have_no_weight_decay_unless_a_key_gives_them_one(paramwise_cfg):
     model = Model(SwinTransformer(**SWIN, plugs='gab+residual+rel-pos-bias+se(reduction=4)'))
@@ -171,11 +143,3 @@ def test_plugs_have_no_weight_decay_unless_a_key_gives_them_one(paramwise_cfg):
     decays = {name: decay for name, (_, decay) in settings_of(model, dict(custom_keys=keys)).items()}
     assert {decay for name, decay in decays.items() if 'gab_sigma' in name} == {0.25}
     assert {decay for name, decay in decays.items() if 'gab_amplitude' in name} == {0}
-
-
-def test_layer_decay_of_a_stock_config():
-    named = dict(constructor='vitplug.LayerDecayOptimWrapperConstructor')
-    rates = {
-        rate for rate, _ in settings_of(Model(SwinTransformer(**SWIN)), dict(layer_decay_rate=0.9), **named).values()
-    }
-    assert rates == {0.9**depth for depth in range(7)}

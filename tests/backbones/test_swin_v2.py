@@ -37,18 +37,6 @@ def test_stochastic_depth_drops_a_branch_after_its_norm():
     assert 40 < nothing.sum() < 64 and attention_alone.sum() > 1
 
 
-def test_gaussian_bias_is_added_outside_of_the_sigmoid():
-    plain = randomize(swin_v2()).double().eval()
-    plugged = swin_v2(plugs=[dict(type='GaussianAttentionBias', amplitude=5.0, sigma=2.0)]).double().eval()
-    plugged.load_state_dict(plain.state_dict(), strict=False)
-    x = images(32, 32)
-    (own, both) = (m.forward_intermediates(x, 'bias')[1]['bias'] for m in (plain, plugged))
-    places = torch.cartesian_prod(torch.arange(4.0), torch.arange(4.0)).double()
-    gaussian = 25 * torch.exp(-torch.cdist(places, places).square() / 8)
-    for index in range(4):
-        assert_same(both[index], own[index] + gaussian, 1e-10)
-
-
 @pytest.mark.parametrize('position', ['msa', 'mlp_end'])
 def test_context_is_broadcast_before_the_norm_of_the_branch(position):
     model = randomize(swin_v2(plugs=[dict(type='ContextBroadcast', position=position)])).double().eval()

@@ -36,33 +36,12 @@ def test_equals_mmpretrain_with_its_scores_put_right(out_type):
 # --- positions ---
 
 
-def test_positions_are_fixed_and_resized_to_other_images():
+def test_positions_are_fixed():
     model = t2t().double().eval()
     assert not model.pos_embed.requires_grad and model.pos_embed.shape == (1, 1 + 2 * 3, 24)
-    stored = sinusoids(7, 24).double()
     settings = dict(img_size=32, embed_dims=24, num_layers=1, layer_cfgs=dict(num_heads=3))
     assert_close(T2T_ViT(**settings).pos_embed, stock.T2T_ViT(**settings).pos_embed)
-    assert_close(model.pos_embed[0], stored, rtol=0, atol=0)
-    x = images(48, 32)
-    tokens, hw = model.tokens_to_token(x)
-    grid = F.interpolate(stored[1:].T.unflatten(1, (2, 3))[None].float(), size=hw, mode='bicubic')[0].flatten(1).T
-    got, _ = model.embed(x)
-    assert hw == (3, 2)
-    assert_close(got[:, 1:], tokens + grid)
-    assert_close(got[:, 0], (stored[0] + model.cls_token[0, 0]).expand(2, -1))
-
-
-def test_where_tokens_lie_in_the_image():
-    """A token of the middle stands for the middle of all the pixels it has seen."""
-    model, (height, width) = t2t(), (96, 112)
-    x = torch.stack(torch.meshgrid(torch.arange(height), torch.arange(width), indexing='ij')).double()[None] + 0.5
-    for kernel, stride, pad in ((7, 4, 2), (3, 2, 1), (3, 2, 1)):
-        x = F.avg_pool2d(x, kernel, stride, pad)
-    grid = model.pixels((height, width))
-    assert grid.hw == x.shape[2:] == (6, 7) and model.image_stride == grid.stride
-    for axis in range(2):
-        middle = grid.start[axis] + (2 + 0.5) * grid.stride[axis]
-        assert x[0, axis, 2, 2].item() == pytest.approx(middle)
+    assert_close(model.pos_embed[0], sinusoids(7, 24).double(), rtol=0, atol=0)
 
 
 # --- random features, start, costs ---

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-import torch.nn.functional as F
 from cases import VIT_ARCH, images, randomize, vit
 from mmpretrain.models import DistilledVisionTransformer as Stock
 from torch.testing import assert_close
@@ -47,22 +46,6 @@ def test_global_blocks_are_those_of_a_model_without_windows():
     windowed = vit(with_cls_token=False, window_size=3, global_blocks=[0, 1, -2, -1]).double().eval()
     windowed.load_state_dict(whole.state_dict())
     assert_close(windowed(images(40, 56)), whole(images(40, 56)), rtol=0, atol=0)
-
-
-def test_stem():
-    model = randomize(vit(stem='conv')).double().eval()
-    x = images(40, 56)
-    out = x
-    for conv, stride in zip(model.patch_embed.stem, (2, 1, 1), strict=True):
-        norm = conv.norm
-        out = F.conv2d(out, conv.conv.weight, stride=stride, padding=conv.conv.kernel_size[0] // 2)
-        out = F.relu(F.batch_norm(out, norm.running_mean, norm.running_var, norm.weight, norm.bias, eps=norm.eps))
-    projection = model.patch_embed.projection
-    expected = F.conv2d(out, projection.weight, projection.bias, stride=4)
-    tokens, hw = model.patch_embed(x)
-    assert hw == (5, 7)
-    assert_close(tokens, expected.flatten(2).transpose(1, 2))
-    assert model(x)[0].shape == (2, 24, 5, 7)
 
 
 @pytest.mark.parametrize('out_type', ['cls_token', 'featmap', 'raw'])

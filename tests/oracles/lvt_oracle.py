@@ -37,10 +37,6 @@ class Plugs:
         """The output of the MLP."""
         return x
 
-    def finish(self, x: Tensor) -> Tensor:
-        """The last stage's map."""
-        return x
-
 
 @dataclass
 class Oracle:
@@ -69,8 +65,6 @@ class Oracle:
             for i in range(depth):
                 x = self.block(f'{stage}.1.{i}', x, stage, block)
                 block += 1
-            if stage == len(self.depths) - 1:
-                x = self.plugs.finish(x)
             outs.append(x)
         return outs
 

@@ -7,6 +7,7 @@ from functools import partial
 from itertools import islice
 from math import prod
 
+import numpy as np
 import torch
 from mmengine.logging import MMLogger, print_log
 from mmengine.model import BaseModule
@@ -19,13 +20,13 @@ from vitplug.checkpoints.through_mmengine import read_files_of_others
 from vitplug.compat import register_load_state_dict_pre_hook
 from vitplug.hosting import PixelGrid, PluggedModel, Section, build_plugs
 from vitplug.plugs import NETWORK_SOCKETS, PlugSet
-from vitplug.plugs.checks import check_choice
+from vitplug.plugs.checks import check_choice, check_number
 from vitplug.plugs.plug_set import is_plug
 
 from .ffn import layer_norm
 from .optimizers import spare_plugs
 from .patch_embed import Patches, to_map
-from .settings import choose_indices, rising_rates
+from .settings import choose_indices
 
 #: Sockets of a network that has no place for further tokens.
 WITHOUT_PREFIX = tuple(socket for socket in NETWORK_SOCKETS if socket != 'prefix')
@@ -121,10 +122,10 @@ class PluggedBackbone(PluggedModel, BaseModule):
 
     def plan_blocks(self, plugs: str | Sequence, count: int, drop_path_rate: float) -> tuple[PlugSet, list[dict]]:
         """The plugs, and of every block ``drop_path`` and ``reshape``, the plugs' changes of its shape."""
-        plug_set = PlugSet(build_plugs(plugs), count)
+        check_number('drop_path_rate', drop_path_rate, least=0.0, below=1.0)
+        plug_set, rates = PlugSet(build_plugs(plugs), count), np.linspace(0, drop_path_rate, count).tolist()
         return plug_set, [
-            dict(drop_path=rate, reshape=partial(plug_set.shape_block, index=index))
-            for index, rate in enumerate(rising_rates(drop_path_rate, count))
+            dict(drop_path=rate, reshape=partial(plug_set.shape_block, index=i)) for i, rate in enumerate(rates)
         ]
 
     def plan_stages(

@@ -29,7 +29,6 @@ class ColumnarBackbone(PluggedBackbone):
     final_norm: bool
 
     def choose_size(self, arch: str | Mapping) -> None:
-        """Notes the architecture."""
         self.arch_settings = choose_arch(arch, self.arch_zoo)
         self.embed_dims, self.num_layers = self.arch_settings['embed_dims'], self.arch_settings['num_layers']
 
@@ -41,14 +40,9 @@ class ColumnarBackbone(PluggedBackbone):
         layer_cfgs: Mapping | Sequence[Mapping],
         **defaults,
     ) -> tuple[PlugSet, ModuleList]:
-        """The plugs, and the blocks, shaped by them.
+        """The plugs, and the blocks, shaped by them: of ``defaults``, which ``layer_cfgs`` may replace.
 
-        Args:
-            layer: Builds a block from its settings.
-            plugs: The plugs.
-            last_rate: Stochastic depth of the last block; grows linearly from 0.
-            layer_cfgs: Settings of the blocks: one dict for all or a list with one for each.
-            defaults: Settings that ``layer_cfgs`` may replace.
+        Stochastic depth grows linearly from 0 to ``last_rate``.
         """
         plug_set, of_blocks = self.plan_blocks(plugs, self.num_layers, last_rate)
         layers = ModuleList()
@@ -61,12 +55,7 @@ class ColumnarBackbone(PluggedBackbone):
         return [Section([layer], self.embed_dims) for layer in getattr(self, self.STAGES)]
 
     def embed(self, images: Tensor, mix: Callable[[Tensor], Tensor] | None = None) -> tuple[Tensor, tuple[int, int]]:
-        """Images to tokens ``(B, N, D)`` and their grid ``(h, w)``.
-
-        Args:
-            images: ``(B, C, H, W)``.
-            mix: Changes the patch tokens ``(B, h, w, D)`` before positions are added.
-        """
+        """Images to tokens ``(B, N, D)`` and their grid; ``mix`` changes them, ``(B, h, w, D)``, without positions."""
         x_BND, hw = self.patch_embed(images)
         if mix is not None:
             x_BND = mix(x_BND.unflatten(1, tuple(hw))).flatten(1, 2)

@@ -28,11 +28,6 @@ class PluggedFFN(FFN):
         super().__init__(*args, **settings)
         self.gamma2, self.is_scaled = layer_scale(self.embed_dims, layer_scale_init_value), layer_scale_init_value > 0
 
-    @property
-    def hidden_dims(self) -> int:
-        """Width of the tokens at ``mlp_mid``."""
-        return self.feedforward_channels
-
     def forward(
         self, x: Tensor, identity: Tensor, plugs: Bindable, site: Site, record: LayerRecord | None = None
     ) -> Tensor:
@@ -64,14 +59,7 @@ class PluggedFFN(FFN):
 class PluggedSwiGLU(BaseModule):
     """The SwiGLU feed-forward, ``w3(norm(silu(a) * b))`` with ``(a, b) = w12(x)``, with the same sockets.
 
-    Its keys are those of mmpretrain's class.
-
-    Args:
-        embed_dims: Width of a token.
-        hidden_dims: Width of the tokens at ``mlp_mid``.
-        layer_scale_init_value: Start of LayerScale; 0 leaves it out.
-        norm_cfg: The norm of the hidden tokens, as EVA-02-B and L have it; None for none.
-        dropout_layer: Stochastic depth of the branch.
+    Its keys are those of mmpretrain's class. ``norm_cfg`` is the norm of the hidden tokens, as EVA-02-B and L have it.
     """
 
     def __init__(
@@ -83,19 +71,13 @@ class PluggedSwiGLU(BaseModule):
         dropout_layer: dict | None = None,
     ):
         super().__init__()
-        self.embed_dims = embed_dims
-        # The second is the name of :class:`PluggedFFN` and of other people's tools.
-        self.hidden_dims = self.feedforward_channels = hidden_dims
+        # The names of :class:`PluggedFFN` and of other people's tools.
+        self.embed_dims, self.feedforward_channels = embed_dims, hidden_dims
         self.w12 = nn.Linear(embed_dims, 2 * hidden_dims)
         self.norm = layer_norm(norm_cfg, hidden_dims)
         self.w3 = nn.Linear(hidden_dims, embed_dims)
         self.gamma2 = layer_scale(embed_dims, layer_scale_init_value)
         self.dropout_layer = build_dropout(dropout_layer) if dropout_layer else nn.Identity()
-
-    @staticmethod
-    def fused_width(feedforward_channels: int) -> int:
-        """Hidden width of mmpretrain's ``ffn_type='swiglu_fused'``: two thirds, rounded up to a multiple of 8."""
-        return (int(feedforward_channels * 2 / 3) + 7) // 8 * 8
 
     def forward(
         self, x: Tensor, identity: Tensor, plugs: Bindable, site: Site, record: LayerRecord | None = None

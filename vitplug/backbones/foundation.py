@@ -99,21 +99,9 @@ def network_settings(arch: str) -> dict[str, Any]:
 class FoundationTransformer(VisionTransformer):
     """A :class:`VisionTransformer` with the arguments of a foundation model, each of which may be replaced.
 
-    ==============================  ==================================================================================
-    ``arch``                        network
-    ==============================  ==================================================================================
-    ``dinov2-{s,b,l,g}``            DINOv2, patches of 14, a table for 518 x 518, LayerScale; SwiGLU in the giant
-    ``dinov2-{s,b,l,g}-reg``        the same with four storage tokens
-    ``dinov3-{s,s+,b,l,h+,7b}``     DINOv3, patches of 16, rotary positions, four storage tokens; SwiGLU in +, 7b
-    ``eva02-{t,s,b,l}``             EVA-02, patches of 14, a table and rotary positions, SwiGLU
-    ``mae-{b,l,h}``                 MAE
-    ``clip-{b,l}``                  OpenAI's CLIP, with a norm before the blocks and the quick GELU
-    ``siglip-{b,l}``                SigLIP, without class token
-    ``beit-{b,l}``                  BEiT, with relative positions, LayerScale
-    ==============================  ==================================================================================
-
     Args:
-        arch: Name of the network.
+        arch: Name of the network: ``dinov2-{s,b,l,g}``, ``dinov2-{s,b,l,g}-reg``, ``dinov3-{s,s+,b,l,h+,7b}``,
+            ``eva02-{t,s,b,l}``, ``mae-{b,l,h}``, ``clip-{b,l}``, ``siglip-{b,l}`` or ``beit-{b,l}``.
         settings: Arguments of :class:`VisionTransformer` that replace the network's. ``layer_cfgs``, if it is a dict,
             adds to the network's.
 

@@ -28,15 +28,13 @@ from .vision_layers import PreNormBlock
 class LVTStage(ModuleList):
     """Patch embedding and blocks of one resolution, under the authors' keys."""
 
-    EMBED, BLOCKS = '0', '1'
-
     @property
     def embed(self) -> OverlappingPatches:
-        return self[int(self.EMBED)]
+        return self[0]
 
     @property
     def blocks(self) -> ModuleList:
-        return self[int(self.BLOCKS)]
+        return self[1]
 
 
 # Outputs that come from the class-attention blocks, and how many of these there are.
@@ -73,7 +71,7 @@ class LVT(PluggedBackbone):
         )
     }
     OUT_TYPES = ('featmap', 'avg_featmap', 'cls_token', 'raw')
-    EMBEDDING = (f'0.{LVTStage.EMBED}',)
+    EMBEDDING = ('0.0',)
     DRAWN = ()  # by `reset_parameters`
     # Convolutions, and keys with a stride, have no place for further tokens.
     network_sockets = WITHOUT_PREFIX
@@ -175,7 +173,6 @@ class LVT(PluggedBackbone):
 
     @property
     def patch_embed(self) -> OverlappingPatches:
-        """The patch embedding of the first stage."""
         return self.stages[0].embed
 
     @property
@@ -196,10 +193,8 @@ class LVT(PluggedBackbone):
     def embed(self, images: Tensor, mix: Callable[[Tensor], Tensor] | None = None) -> tuple[Tensor, tuple[int, int]]:
         """Images to tokens ``(B, N, D)`` of the first stage and their grid ``(h, w)``.
 
-        Args:
-            images: ``(B, C, H, W)``.
-            mix: Changes the tokens, as ``(B, h, w, C)`` on the grid of the last stage: each entry has the channels of
-                all tokens that the last stage's one stands for.
+        ``mix`` changes them as ``(B, h, w, C)`` on the grid of the last stage: each entry has the channels of all
+        tokens that the last stage's one stands for.
 
         Raises:
             ValueError: If tokens are to be mixed, and the grid of the last stage does not divide the first's.
@@ -225,7 +220,6 @@ class LVT(PluggedBackbone):
         return self._norm(section)(x_BND)
 
     def _norm(self, stage: int) -> nn.Module:
-        """The norm of a stage's output."""
         return self.downstream_norms[str(stage)] if hasattr(self, 'downstream_norms') else self.norm
 
     def frozen_with(self, stage: int) -> Sequence[nn.Module]:

@@ -20,10 +20,7 @@ from .patch_embed import to_map, to_tokens
 
 
 class StartedByOutputs(nn.Conv2d):
-    """A convolution with normal weights of variance 2 / (entries of the kernel * output channels), and no bias.
-
-    The authors' start, but of depthwise convolutions.
-    """
+    """A convolution that starts as the authors': variance 2 / (entries of the kernel * output channels), bias 0."""
 
     def reset_parameters(self) -> None:
         """Draws the weights."""
@@ -41,13 +38,8 @@ class ConvolutionalAttention(BaseModule):
         v_i = W_i x_i                                                        its own W_i for each of the 9 places
         y_i = sum over the neighbourhoods c with i of sum_j A_c[i, j] v_j
 
-    The neighbourhoods are 2 tokens apart. Without q, k and maps of all tokens, it offers token sockets only.
-
-    Args:
-        embed_dims: Width of a token, ``D``.
-        num_heads: Heads ``H``, each with maps of its own.
-        attn_drop: Drop rate of the maps.
-        proj_drop: Drop rate after the projection.
+    The neighbourhoods are 2 tokens apart. Each of the ``num_heads`` heads ``H`` has maps of its own. Without q, k and
+    maps of all tokens, it offers token sockets only.
     """
 
     sockets = (*TOKEN_SOCKETS, *STREAM_SOCKETS)
@@ -132,7 +124,7 @@ class RecursiveAttention(BaseModule):
         shape: The heads.
         sr_ratio: Stride of the keys.
         attn_drop: Drop rate of the probabilities.
-        proj_drop: Drop rate after the projection.
+        proj_drop: Drop rate after the projection, before ``silu``.
     """
 
     sockets = BLOCK_SOCKETS
@@ -231,13 +223,7 @@ class PointwiseConv(nn.Conv2d):
 
 
 class ConvMlp(BaseModule):
-    """An MLP with a 3 x 3 depthwise convolution before its activation, and the token sockets.
-
-    Args:
-        embed_dims: Width of a token.
-        hidden_dims: Width between the layers.
-        drop: Drop rate after the activation and after the last layer.
-    """
+    """An MLP with a 3 x 3 depthwise convolution before its activation, and the token sockets."""
 
     def __init__(self, embed_dims: int, hidden_dims: int, drop: float = 0.0):
         super().__init__()
@@ -255,12 +241,7 @@ class ConvMlp(BaseModule):
 
 
 class ClassAttention(BaseModule):
-    """Attention of the class token to all tokens.
-
-    Args:
-        embed_dims: Width of a token, ``D``.
-        num_heads: Heads.
-    """
+    """Attention of the class token to all tokens."""
 
     def __init__(self, embed_dims: int, num_heads: int):
         super().__init__()
@@ -280,14 +261,7 @@ class ClassAttention(BaseModule):
 
 
 class ClassBlock(BaseModule):
-    """A block that changes the class token only: class attention, then MLP.
-
-    Args:
-        embed_dims: Width of a token.
-        num_heads: Heads.
-        hidden_dims: Width inside the MLP.
-        drop: Drop rate in the MLP.
-    """
+    """A block that changes the class token only: class attention, then MLP."""
 
     def __init__(self, embed_dims: int, num_heads: int, hidden_dims: int, drop: float = 0.0):
         super().__init__()

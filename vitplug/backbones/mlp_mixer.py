@@ -89,14 +89,8 @@ class MlpMixer(ColumnarBackbone):
     It mixes a fixed number of tokens, so it takes images of one size only. The blocks offer the sockets of the channel
     MLP; plugs that need attention are refused.
 
-    Takes the arguments of :class:`~vitplug.backbones.base.PluggedBackbone`, and these:
-
-    Args:
-        drop_rate: Drop rate in both MLPs.
-        drop_path_rate: Stochastic depth, the same in all blocks.
-        act_cfg: The activation in both MLPs.
-        layer_cfgs: More settings of the blocks (:class:`MixerBlock`): one dict for all or a list with one for each.
-        out_type: ``'tokens'`` ``(B, D, N)``, as mmpretrain's class, or ``'featmap'`` ``(B, D, h, w)``.
+    Takes mmpretrain's arguments and those of :class:`~vitplug.backbones.base.PluggedBackbone`. Stochastic depth is the
+    same in all blocks. ``out_type`` is ``'tokens'`` ``(B, D, N)``, as in mmpretrain, or ``'featmap'`` ``(B, D, h, w)``.
     """
 
     arch_zoo = {

@@ -44,7 +44,7 @@ class PooledAttention(SelfAttention):
 
     Maps are pooled as a whole, then cut into windows. The last sum is residual pooling. Prefix tokens are not pooled
     and have no relative position. Heads of plugs that have no q attend as they do elsewhere and get nothing from
-    residual pooling.
+    residual pooling. Arguments that are not named here are those of :class:`MViT`.
 
     Args:
         in_dims: Width of the tokens that come in.
@@ -52,13 +52,7 @@ class PooledAttention(SelfAttention):
         shape: The heads.
         stride_q: Rows and columns of queries that become one.
         stride_kv: The same of keys and values.
-        pool_kernel: Rows and columns of the kernels.
         map_size: Rows and columns of tokens that come in at the configured image size; for the length of the tables.
-        norm_cfg: The norms after pooling.
-        rel_pos_spatial: Whether there are relative positions.
-        rel_pos_zero_init: Whether their tables start with zeros.
-        residual_pooling: Whether q is added to the output.
-        qkv_bias: Whether the projections to q, k and v have a bias.
     """
 
     def __init__(
@@ -159,17 +153,10 @@ class PooledAttention(SelfAttention):
 
 
 def relative_positions(table: Tensor, queries: int, keys: int) -> Tensor:
-    """The entries of a table of relative positions along one axis, for all pairs of a query and a key.
+    """A table ``(length, d)`` of relative positions along one axis, for all pairs of so many ``(queries, keys, d)``.
 
-    Where queries and keys differ in number, the fewer are spread evenly among the places of the others.
-
-    Args:
-        table: ``(length, d)``; it is resized to ``2 * max(queries, keys) - 1`` offsets.
-        queries: Number of queries.
-        keys: Number of keys.
-
-    Returns:
-        ``(queries, keys, d)``.
+    Where queries and keys differ in number, the fewer are spread evenly among the places of the others. The table is
+    resized to ``2 * max(queries, keys) - 1`` offsets.
     """
     length = 2 * max(queries, keys) - 1
     return _resized(table, length)[relative_offsets(queries, keys, table.device)]
@@ -193,7 +180,7 @@ class MultiScaleBlock(PreNormBlock):
         norm_cfg: The norms.
         stride_q: Rows and columns of tokens that become one.
         dim_mul_in_attention: Whether attention changes the width, not the MLP.
-        with_cp: Whether activations are computed again in backward instead of being kept.
+        with_cp: As of :class:`MViT`.
         reshape: Changes of the block's shape by the plugs.
         settings: Further arguments of :class:`PooledAttention`.
     """
@@ -259,25 +246,9 @@ class MViT(PluggedBackbone):
 
     Takes images of any size; the tables of positions are resized to the token grids.
 
-    Takes the arguments of :class:`~vitplug.backbones.base.PluggedBackbone`, and these:
+    Takes mmpretrain's arguments, those of :class:`~vitplug.backbones.base.PluggedBackbone`, and these:
 
     Args:
-        arch: Name in :attr:`arch_zoo`, or a dict with ``embed_dims``, ``num_layers``, ``num_heads`` (of the first
-            block) and ``downscale_indices`` (the first blocks of all stages but the first).
-        out_scales: Stages whose output is returned, in ascending order.
-        use_abs_pos_embed: Whether there is a table of absolute positions.
-        pool_kernel: Rows and columns of the pooling kernels, odd.
-        dim_mul: Factor of the width from stage to stage.
-        head_mul: Factor of the heads from stage to stage.
-        adaptive_kv_stride: Rows and columns of keys that become one in the first stage; half as many from stage to
-            stage.
-        rel_pos_spatial: Whether there are decomposed relative positions.
-        residual_pooling: Whether the pooled queries are added to the output of attention.
-        dim_mul_in_attention: Whether the width changes in the attention of a stage's first block, or else in the MLP of
-            the block before.
-        rel_pos_zero_init: Whether the tables of relative positions start with zeros.
-        mlp_ratio: Hidden width of the MLPs, divided by the width that they get.
-        qkv_bias: Whether q, k and v have a bias.
         with_cls_token: Whether there is a class token.
         out_type: ``'featmap'``, ``(B, D, h, w)``, or ``'cls_token'``, ``(B, D)``.
         window_size: Side in tokens of the windows that the first stage attends in, as detectors need them; from stage

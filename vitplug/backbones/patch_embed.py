@@ -37,7 +37,7 @@ class Patches:
     """
 
     #: Name of the last layer among the weights, which makes tokens of the embedding's width.
-    PROJECTION = 'projection'
+    projection_name = 'projection'
     image_channels: int
     init_out_size: tuple[int, int]
     adaptive_padding: AdaptivePadding | None
@@ -54,7 +54,7 @@ class Patches:
 
     @property
     def projection(self) -> nn.Module:
-        return self._modules[self.PROJECTION]
+        return self._modules[self.projection_name]
 
     @property
     def image_stride(self) -> tuple[int, int]:
@@ -83,11 +83,7 @@ class Patches:
         self.check_size(images.shape[-2:])
 
     def check_size(self, size: Sequence[int], halved: Sequence[int] | None = None) -> None:
-        """Refuses an image ``(height, width)`` that is smaller than one patch where nothing pads it.
-
-        Args:
-            size: Its size.
-            halved: Its size behind a stem.
+        """Refuses an image ``(height, width)`` that is smaller, behind a stem, than one patch, where nothing pads it.
 
         Raises:
             ValueError: Names the sizes.
@@ -124,7 +120,7 @@ class OverlappingPatches(Patches, BaseModule):
 
     def __init__(self, name: str, conv: nn.Conv2d, norm: nn.Module | None = None):
         super().__init__()
-        self.PROJECTION, self.stride = name, conv.stride
+        self.projection_name, self.stride = name, conv.stride
         self.add_module(name, conv)
         self.norm = norm
 
@@ -144,17 +140,10 @@ class ConvStem(ImagePatches):
 
     The stem of Refined-ViT-S/M/L: 7 x 7 with stride 2 to 32 channels, 3 x 3 to 64 and to 128, each with batch norm and
     ReLU. *Refiner: Refining Self-attention for Vision Transformers*, appendix B.1, has it as "more convs for patch
-    embedding"; the layers follow the official code.
-
-    Args:
-        in_channels: Channels of the images.
-        kernel_size: Side of a patch in pixels, even.
-        stride: Distance of patches in pixels, even.
-        input_size: Image size the tokens are counted for.
-        settings: Further arguments of mmcv's ``PatchEmbed``.
+    embedding"; the layers follow the official code. It takes the arguments of mmcv's ``PatchEmbed``.
 
     Raises:
-        ValueError: If a patch cannot be halved.
+        ValueError: If a patch or its stride cannot be halved.
     """
 
     CHANNELS = (32, 64, 128)
@@ -172,8 +161,8 @@ class ConvStem(ImagePatches):
             **settings,
         )
         self.stem = nn.Sequential(
-            _conv(in_channels, self.CHANNELS[0], 7, stride=self.STRIDE),
-            *(_conv(narrow, wide, 3) for narrow, wide in pairwise(self.CHANNELS)),
+            _Convolution(in_channels, self.CHANNELS[0], 7, stride=self.STRIDE),
+            *(_Convolution(narrow, wide, 3) for narrow, wide in pairwise(self.CHANNELS)),
         )
 
     @property
@@ -196,17 +185,13 @@ class ConvStem(ImagePatches):
 
 
 class _Convolution(ConvModule):
-    """mmcv's, which can be given its start again."""
+    """mmcv's with batch norm, whose shift takes the place of a bias; it can be given its start again."""
+
+    def __init__(self, in_channels: int, out_channels: int, kernel: int, stride: int = 1):
+        super().__init__(in_channels, out_channels, kernel, stride, kernel // 2, norm_cfg=dict(type='BN'))
 
     def reset_parameters(self) -> None:
         self.init_weights()
-
-
-def _conv(in_channels: int, out_channels: int, kernel_size: int, stride: int = 1) -> ConvModule:
-    # The batch norm's shift takes the place of a bias.
-    return _Convolution(
-        in_channels, out_channels, kernel_size, stride, padding=kernel_size // 2, norm_cfg=dict(type='BN')
-    )
 
 
 def _halved(size: Sequence[int]) -> tuple[int, ...]:

@@ -26,14 +26,7 @@ class FastPatchMerging(PatchMerging):
 
 
 class PostNormPatchMerging(FastPatchMerging):
-    """Patch merging with the norm after the reduction, as in *Swin Transformer V2*; mmcv's has it before.
-
-    Args:
-        in_channels: Width of the tokens.
-        out_channels: Width of the merged tokens.
-        norm_cfg: The norm of the merged tokens; None for none.
-        settings: Further arguments of mmcv's ``PatchMerging``.
-    """
+    """Patch merging with the norm after the reduction, as in *Swin Transformer V2*; mmcv's has it before."""
 
     def __init__(self, in_channels: int, out_channels: int, *, norm_cfg: dict | None = dict(type='LN'), **settings):
         super().__init__(in_channels, out_channels, norm_cfg=None, **settings)

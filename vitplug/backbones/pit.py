@@ -26,12 +26,7 @@ from .vision_layers import PreNormBlock, SelfAttention
 
 
 class Pooling(BaseModule):
-    """From one stage to the next: a depthwise convolution over the grid, a linear layer for the tokens before it.
-
-    Args:
-        in_dims: Width of the tokens, ``D``.
-        out_dims: Their width in the next stage, a multiple of ``in_dims``.
-    """
+    """From one stage to the next: a depthwise convolution over the grid, a linear layer for the tokens before it."""
 
     STRIDE = 2
 
@@ -85,7 +80,6 @@ class PoolingVisionTransformer(PluggedBackbone):
         out_type: ``'cls_token'`` ``(B, D)``, or the pair of class and distillation token; ``'featmap'``
             ``(B, D, h, w)`` and ``'avg_featmap'`` ``(B, D)``, both without these tokens; or ``'raw'`` ``(B, N, D)``.
         final_norm: Whether the last stage's output is normalised.
-        attn_drop_rate: Drop rate of the attention probabilities.
     """
 
     arch_zoo = {
@@ -138,7 +132,7 @@ class PoolingVisionTransformer(PluggedBackbone):
         self.pos_embed = nn.Parameter(torch.zeros(1, self.embed_dims, *self.patch_resolution))
         #: All prefix tokens, as in timm's checkpoints.
         self.cls_token = nn.Parameter(torch.zeros(1, self.num_extra_tokens, self.embed_dims))
-        register_load_state_dict_pre_hook(self, _fit_checkpoint)
+        register_load_state_dict_pre_hook(self, _fit_positions)
         self.pos_drop = nn.Dropout(drop_rate)
 
         plug_set, planned = self.plan_stages(plugs, self.depths, drop_path_rate)
@@ -177,11 +171,8 @@ class PoolingVisionTransformer(PluggedBackbone):
         return [self.norm] if stage == len(self.depths) - 1 else []
 
 
-def _fit_checkpoint(backbone: PoolingVisionTransformer, state_dict, prefix, *_) -> None:
-    """Gives the poolings of the authors' checkpoints timm's names; resizes the position table."""
-    for key in [key for key in state_dict if key.startswith(f'{prefix}pools.')]:
-        number, _, rest = key.removeprefix(f'{prefix}pools.').partition('.')
-        state_dict[f'{prefix}transformers.{int(number) + 1}.pool.{rest}'] = state_dict.pop(key)
+def _fit_positions(backbone: PoolingVisionTransformer, state_dict, prefix, *_) -> None:
+    """Resizes the position table."""
     key, target = f'{prefix}pos_embed', tuple(backbone.patch_resolution)
     table = state_dict.get(key)
     if table is not None and table.ndim == 4 and table.shape[2:] != target:

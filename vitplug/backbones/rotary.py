@@ -19,16 +19,11 @@ from vitplug.plugs.rotary_position import move, rotate
 
 
 class Turn(NamedTuple):
-    """By which angles the pairs of channels of some tokens are turned.
-
-    Attributes:
-        sin: Their sines, ``(1, N, d / 2)``.
-        cos: Their cosines.
-        interleaved: Whether a pair is of channels next to each other; otherwise of one in each half.
-    """
+    """By which angles the pairs of channels of some tokens are turned: sines and cosines ``(1, N, d / 2)``."""
 
     sin: Tensor
     cos: Tensor
+    #: Whether a pair is of channels next to each other; otherwise of one in each half.
     interleaved: bool
 
     def of(self, t_BWHNd: Tensor) -> Tensor:
@@ -92,11 +87,9 @@ class RotaryTable(nn.Module):
         return place / side * self.reference
 
     def forward(self, layout: Layout, dtype: torch.dtype) -> Turn:
-        """The angles of the tokens of one window, or of a whole map, and its prefix tokens.
+        """The angles of the tokens of one window, or of a whole map and its prefix tokens.
 
-        Args:
-            layout: How the tokens lie in windows.
-            dtype: Type of q and k; half precision gets angles in float32.
+        ``dtype`` is that of q and k; half precision gets angles in float32.
         """
         dtype, device = at_least_float32(dtype), self.periods.device
         axes = [

@@ -3,9 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from vitplug.plugs.checks import check_number
 from vitplug.spelling import hint
 
 
@@ -65,9 +62,3 @@ def per_item(cfgs: Any, count: int, name: str) -> Sequence[Any]:
     if len(cfgs) != count:
         raise ValueError(f'{name} has {len(cfgs)} entries: expected one for all, or a list of {count}')
     return cfgs
-
-
-def rising_rates(last: float, count: int) -> list[float]:
-    """Stochastic depth of the blocks: 0 in the first, growing linearly to ``last``."""
-    check_number('drop_path_rate', last, least=0.0, below=1.0)
-    return np.linspace(0, last, count).tolist()

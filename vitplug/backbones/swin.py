@@ -34,14 +34,7 @@ from .stock import stock_swin, takes
 
 
 class WindowAttention(SelfAttention):
-    """Self-attention inside windows, with a learned table of relative position bias.
-
-    Args:
-        embed_dims: Width of a token, ``D``.
-        shape: The heads.
-        window_size: Side of a window.
-        settings: Further arguments of :class:`SelfAttention`.
-    """
+    """Self-attention inside windows of a side, with a learned table of relative position bias."""
 
     head_tables = ('relative_position_bias_table',)
 
@@ -71,17 +64,9 @@ class WindowAttention(SelfAttention):
 
 
 class ShiftWindowAttention(BaseModule):
-    """Multi-head self-attention inside (shifted) windows of a feature map.
+    """Multi-head self-attention inside (shifted) windows of a feature map, with mmpretrain's arguments.
 
-    Args:
-        embed_dims: Width of a token, ``D``.
-        shape: The heads.
-        window_size: Side of a window.
-        shift_size: Tokens by which the windows are shifted.
-        dropout_layer: Stochastic depth of the branch.
-        pad_small_map: Whether a map smaller than a window is padded to one; otherwise it is refused.
-        window_msa: The attention inside a window, such as :class:`WindowAttention`.
-        settings: Further arguments of it.
+    ``shape`` are its heads, ``window_msa`` the attention inside a window, which gets the further arguments.
 
     Raises:
         ValueError: If the shift is no part of the window.
@@ -137,7 +122,6 @@ class SwinBlock(BaseModule):
     of the block's shape.
     """
 
-    #: The sockets that the block offers.
     sockets = BLOCK_SOCKETS
 
     def __init__(
@@ -198,6 +182,8 @@ class SwinStage(BaseModule):
 
     block_type: type[BaseModule] = SwinBlock
     merging_type = FastPatchMerging
+    #: Whether patches are merged before the blocks.
+    MERGES_FIRST = False
 
     def __init__(
         self,
@@ -220,15 +206,14 @@ class SwinStage(BaseModule):
             {'shift': i % 2 == 1, 'drop_path': rates[i], **shared, **block_cfgs[i], 'reshape': reshapes[i]}
             for i in range(depth)
         ]
-        self._build(embed_dims, merging, settings)
-
-    def _build(
-        self, embed_dims: int, merging: Callable[[], nn.Module | None], block_settings: Sequence[Mapping]
-    ) -> None:
-        """Blocks and merging, in the order of the host's keys."""
+        # In the order of the host's keys.
+        if self.MERGES_FIRST:
+            self.downsample = merging()
+            embed_dims = self.downsample.out_channels if self.downsample else embed_dims
         self.embed_dims = embed_dims
-        self.blocks = ModuleList(self.block_type(embed_dims, **settings) for settings in block_settings)
-        self.downsample = merging()
+        self.blocks = ModuleList(self.block_type(embed_dims, **each) for each in settings)
+        if not self.MERGES_FIRST:
+            self.downsample = merging()
 
     @property
     def out_channels(self) -> int:
@@ -240,15 +225,9 @@ class SwinBackbone(PluggedBackbone):
 
     Takes images of any size; maps are padded to whole windows.
 
-    Takes the arguments of :class:`~vitplug.backbones.base.PluggedBackbone`, and these:
-
-    Args:
-        use_abs_pos_embed: Whether there is a table of absolute positions.
-        norm_eval: Whether batch norms stay in evaluation mode.
-        pad_small_map: Whether maps smaller than a window are padded to one (dense tasks) instead of
-            being refused.
-        norm_cfg: The norm of every output; None leaves them out.
-        stage_cfgs: More settings of the stages: one dict for all or a list with one for each.
+    Takes mmpretrain's arguments and those of :class:`~vitplug.backbones.base.PluggedBackbone`. ``norm_cfg`` is the norm
+    of every output, None leaves them out; ``pad_small_map`` pads maps smaller than a window to one (dense tasks)
+    instead of refusing them.
     """
 
     #: The class of the stages.
@@ -331,12 +310,7 @@ _archs = partial(named_archs, ('embed_dims', 'depths', 'num_heads'))
 
 @MODELS.register_module()
 class SwinTransformer(SwinBackbone):
-    """Swin Transformer with plugs. Takes the arguments of :class:`SwinBackbone`, and these:
-
-    Args:
-        window_size: Side of a window in tokens.
-        out_after_downsample: Whether an output comes after the stage's patch merging.
-    """
+    """Swin Transformer with plugs; see :class:`SwinBackbone`."""
 
     arch_zoo = {
         **_archs('t tiny', 96, [2, 2, 6, 2], [3, 6, 12, 24]),

@@ -5,14 +5,13 @@ mmpretrain's class of the same name. Two things of training follow the authors' 
 stochastic depth drops a branch after its norm, and these norms start at 0.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from math import log
 
 import torch
 import torch.nn.functional as F
 from mmcv.cnn.bricks.drop import build_dropout
-from mmengine.model import ModuleList
 from torch import Tensor, nn
 
 from vitplug.attention import Carry, LayerRecord, OffsetBias, Site
@@ -43,18 +42,7 @@ class WindowAttentionV2(SelfAttention):
         s(t)   = sign(t) log2(1 + 8 |t| / (window - 1)) / 3          offsets t, query minus key, Eq. (4)
 
     The core gets q of length 1 times the scale of its head and k of length 1, so ``q @ k^T`` are the scores. k has no
-    bias.
-
-    Args:
-        embed_dims: Width of a token, ``D``.
-        shape: The heads.
-        window_size: Side of a window.
-        qkv_bias: Whether q and v have a bias.
-        attn_drop: Drop rate of the probabilities.
-        proj_drop: Drop rate after the projection.
-        cpb_mlp_hidden_dims: Width of the hidden layer of the bias.
-        pretrained_window_size: Side of the windows of the pretraining, by which offsets are divided; 0 is the window's
-            own.
+    bias. Offsets are divided by the side of the windows of the pretraining; 0 is the window's own.
     """
 
     def __init__(
@@ -187,17 +175,9 @@ class SwinBlockV2(SwinBlock):
 
 
 class SwinStageV2(SwinStage):
-    """The merging of patches, if any, and blocks of one resolution; further arguments are those of :class:`SwinStage`.
+    """The merging of patches, if any, and blocks of one resolution, of which every n-th ends with a norm, or none."""
 
-    Args:
-        embed_dims: Width of the tokens that come in.
-        depth: Blocks.
-        block_cfgs: More settings of the blocks: one dict for all or a list with one for each.
-        extra_norm_every_n_blocks: Every so many blocks, one ends with a norm; 0 for none.
-        settings: Further arguments.
-    """
-
-    block_type, merging_type = SwinBlockV2, PostNormPatchMerging
+    block_type, merging_type, MERGES_FIRST = SwinBlockV2, PostNormPatchMerging, True
 
     def __init__(
         self,
@@ -214,34 +194,17 @@ class SwinStageV2(SwinStage):
         ]
         super().__init__(embed_dims, depth, block_cfgs=block_cfgs, **settings)
 
-    def _build(
-        self, embed_dims: int, merging: Callable[[], nn.Module | None], block_settings: Sequence[Mapping]
-    ) -> None:
-        self.downsample = merging()
-        #: Width of the tokens after the merging.
-        self.embed_dims = self.downsample.out_channels if self.downsample else embed_dims
-        self.blocks = ModuleList(self.block_type(self.embed_dims, **settings) for settings in block_settings)
-
-    @property
-    def out_channels(self) -> int:
-        return self.embed_dims
-
 
 _archs = partial(named_archs, ('embed_dims', 'depths', 'num_heads', 'extra_norm_every_n_blocks'))
 
 
 @MODELS.register_module()
 class SwinTransformerV2(SwinBackbone):
-    """Swin Transformer V2 with plugs.
+    """Swin Transformer V2 with plugs; see :class:`~vitplug.backbones.swin.SwinBackbone`.
 
     Plugs act inside the branches, before their norms: ``msa`` after the projection, ``mlp_end`` after the last layer of
-    the MLP. Scores are the scaled cosines. Takes the arguments of :class:`~vitplug.backbones.swin.SwinBackbone`, and
-    these:
-
-    Args:
-        window_size: Side of a window in tokens, of all stages or of each.
-        pretrained_window_sizes: Sides of the windows of the pretraining, of all stages or of each, where a checkpoint
-            was trained with other windows; 0 where not. Position biases then keep their scale.
+    the MLP. Scores are the scaled cosines. ``pretrained_window_sizes``, of all stages or of each, say where a
+    checkpoint was trained with other windows, so that position biases keep their scale; 0 where not.
     """
 
     arch_zoo = {

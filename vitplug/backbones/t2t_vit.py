@@ -38,20 +38,13 @@ class T2T_ViT(ColumnarBackbone):
 
     Takes images of any size; the position table is resized to the token grid.
 
-    Takes the arguments of :class:`~vitplug.backbones.base.PluggedBackbone`, and these:
+    Takes mmpretrain's arguments, those of :class:`~vitplug.backbones.base.PluggedBackbone`, and these:
 
     Args:
-        embed_dims: Width of the tokens, ``D``.
-        num_layers: Number of blocks.
-        final_norm: Whether the last block's output is normalised.
-        out_type: ``'cls_token'`` ``(B, D)``, ``'featmap'`` ``(B, D, h, w)``, ``'avg_featmap'`` ``(B, D)`` or
-            ``'raw'`` ``(B, N, D)``.
-        with_cls_token: Whether there is a class token.
         t2t_cfg: Settings of the token stage (:class:`~vitplug.backbones.tokens_to_token.TokensToToken`):
             ``token_dims``, ``use_performer``, ``performer_drop_rate``.
         layer_cfgs: More settings of the blocks (:class:`~vitplug.backbones.vision_transformer.TransformerLayer`): one
             dict for all or a list with one for each. There are 6 heads and MLPs of width ``3 * embed_dims`` by default.
-        init_cfg: Weight initialisation; by default the official one.
         qk_scale: Factor of the blocks' dot products, ``d ** -0.5`` for None, with ``d`` the width of a head, as in
             the official training. The official builder has ``embed_dims ** -0.5`` for ``pretrained=True``.
     """

@@ -24,12 +24,7 @@ from .patch_embed import Patches
 class TokenAttention(BaseModule):
     """Self-attention with one head, ``v + proj(softmax(q @ k^T / sqrt(E)) @ v)``.
 
-    Its cost grows with the square of the number of tokens. Scores are divided by the root of the entering width, as in
-    the official code.
-
-    Args:
-        in_dims: Width of the entering tokens, ``E``.
-        dims: Width of q, k and v, ``T``.
+    Scores are divided by the root of the entering width ``E``, as in the official code.
     """
 
     def __init__(self, in_dims: int, dims: int):
@@ -55,12 +50,8 @@ class PerformerAttention(BaseModule):
         out      = phi(q) @ (phi(k)^T @ v) / (phi(q) @ sum of phi(k))
         y        = v + dropout(proj(out))
 
-    The features are drawn once, are not trained, and are part of the state dict.
-
-    Args:
-        in_dims: Width of the entering tokens, ``E``.
-        dims: Width of q, k and v, ``T``; there are half as many features, ``m``.
-        drop_rate: Drop rate after the projection.
+    The features, half as many as channels of q, k and v, are drawn once, are not trained, and are part of the state
+    dict.
     """
 
     #: Keeps the denominator above 0.
@@ -100,13 +91,7 @@ class PerformerAttention(BaseModule):
 class TokenLayer(BaseModule):
     """A block of the token stage, ``x = attn(norm(x))`` and ``x + dropout(mlp(norm(x)))``.
 
-    Its attention changes the width of the tokens, so its residual starts from the values.
-
-    Args:
-        in_dims: Width of the entering tokens, ``E``.
-        dims: Width of the leaving tokens, ``T``, and of the hidden tokens of the MLP.
-        attention: The attention, ``(B, N, E)`` to ``(B, N, T)``.
-        drop_rate: Drop rate after the MLP.
+    Its attention, ``(B, N, E)`` to ``(B, N, T)``, changes the width, so its residual starts from the values.
     """
 
     def __init__(self, in_dims: int, dims: int, attention: nn.Module, drop_rate: float = 0.0):
@@ -125,13 +110,7 @@ class TokenLayer(BaseModule):
 
 
 class SoftSplit(nn.Unfold):
-    """Joins the tokens of overlapping windows to one token each.
-
-    Args:
-        kernel_size: Side of a window.
-        stride: Tokens from one window to the next.
-        padding: Zeros around the map.
-    """
+    """Joins the tokens of overlapping windows to one token each."""
 
     def __init__(self, kernel_size: int, stride: int, padding: int):
         # Pairs, as the fields of a convolution are.
@@ -159,13 +138,10 @@ class TokensToToken(Patches, BaseModule):
         token_dims: Width of the tokens inside, ``T``.
         use_performer: Whether attention is :class:`PerformerAttention`, or :class:`TokenAttention`.
         performer_drop_rate: Drop rate after a Performer's projections and MLPs.
-        with_cp: Whether the attentions' activations are computed again in backward instead of being kept.
-
-    Raises:
-        ValueError: Names the argument, its value and what is allowed.
+        with_cp: As of the host.
     """
 
-    PROJECTION = 'project'
+    projection_name = 'project'
     image_stride = (16, 16)
     #: Side of the smallest image that makes a token.
     LEAST = 3

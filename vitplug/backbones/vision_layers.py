@@ -1,6 +1,6 @@
 """Pre-norm blocks."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -88,7 +88,7 @@ class PreNormBlock(BaseModule):
         attn: The attention; one that offers other ``sockets`` than all says so.
         mlp: The MLP.
         drop_path: Drop rate of a whole branch, per image.
-        with_cp: Whether activations are computed again in backward.
+        with_cp: As of the host.
         norm_cfg: The norms.
         mlp_dims: Width of the tokens that enter the MLP, where it is another.
     """
@@ -118,11 +118,6 @@ class PreNormBlock(BaseModule):
     def sockets(self) -> tuple[str, ...]:
         """The sockets that the block offers."""
         return getattr(self.attn, 'sockets', BLOCK_SOCKETS)
-
-    @property
-    def ffn(self) -> nn.Module:
-        """The MLP, under the name that it has in other hosts."""
-        return self.mlp
 
     def forward(
         self, x_BND: Tensor, site: Site, carry: Carry, record: LayerRecord | None = None
@@ -188,8 +183,11 @@ class TransformerLayer(BaseModule):
         super().__init__(init_cfg)
         self.embed_dims = embed_dims
         self.with_cp = with_cp
-        shape = BlockShape.stock(embed_dims, num_heads, feedforward_channels)
-        shape = reshape(_with_branches(shape, with_attn, with_ffn))
+        check_choice('ffn_type', ffn_type, ('origin', 'swiglu_fused', 'swiglu'))
+        if not (with_attn or with_ffn):
+            raise ValueError('with_attn=False and with_ffn=False leave nothing of the block; set one of them to True')
+        shape = BlockShape.stock(embed_dims, num_heads, feedforward_channels if with_ffn else 0)
+        shape = reshape(shape if with_attn else replace(shape, map_heads=0, value_heads=0, out_heads=0))
         self.ln1 = self.attn = self.ln2 = self.ffn = None
         if with_attn:
             self.ln1 = layer_norm(norm_cfg, embed_dims)
@@ -207,16 +205,16 @@ class TransformerLayer(BaseModule):
             )
         if with_ffn:
             self.ln2 = layer_norm(norm_cfg, embed_dims)
-            self.ffn = build_mlp(
-                ffn_type,
-                embed_dims,
-                shape.hidden_dims,
-                norm_cfg if ffn_norm else None,
-                dict(num_fcs=num_fcs, ffn_drop=drop_rate, act_cfg=act_cfg),
-                layer_scale_init_value=layer_scale_init_value,
-                dropout_layer=dict(type='DropPath', drop_prob=drop_path_rate),
-            )
-            shape = replace(shape, hidden_dims=self.ffn.hidden_dims)
+            shared = dict(layer_scale_init_value=layer_scale_init_value)
+            shared |= dict(dropout_layer=dict(type='DropPath', drop_prob=drop_path_rate))
+            if ffn_type == 'swiglu_fused':  # as mmpretrain's: two thirds, rounded up to a multiple of 8
+                shape = replace(shape, hidden_dims=(int(shape.hidden_dims * 2 / 3) + 7) // 8 * 8)
+            if ffn_type == 'origin':
+                settings = dict(num_fcs=num_fcs, ffn_drop=drop_rate, act_cfg=act_cfg)
+                self.ffn = PluggedFFN(embed_dims, shape.hidden_dims, **settings, **shared)
+            else:
+                norm_cfg = norm_cfg if ffn_norm else None
+                self.ffn = PluggedSwiGLU(embed_dims, shape.hidden_dims, norm_cfg=norm_cfg, **shared)
         self.shape = shape
         self.plugs = LayerPlugs()
 
@@ -236,27 +234,3 @@ class TransformerLayer(BaseModule):
         if ffn is not None:
             x_BND = ffn(self.ln2(x_BND), x_BND, plugs, site, record)
         return x_BND, carry
-
-
-def _with_branches(shape: BlockShape, with_attn: bool, with_ffn: bool) -> BlockShape:
-    """The shape of a block that has these branches only.
-
-    Raises:
-        ValueError: If it has none.
-    """
-    if not (with_attn or with_ffn):
-        raise ValueError('with_attn=False and with_ffn=False leave nothing of the block; set one of them to True')
-    if not with_attn:
-        shape = replace(shape, map_heads=0, value_heads=0, out_heads=0)
-    return shape if with_ffn else replace(shape, hidden_dims=0)
-
-
-def build_mlp(
-    ffn_type: str, embed_dims: int, hidden_dims: int, norm_cfg: dict | None, settings: Mapping, **shared
-) -> PluggedFFN | PluggedSwiGLU:
-    """The MLP of a type. SwiGLU has no place for ``settings``, the other one none for ``norm_cfg``."""
-    check_choice('ffn_type', ffn_type, ('origin', 'swiglu_fused', 'swiglu'))
-    if ffn_type == 'origin':
-        return PluggedFFN(embed_dims, hidden_dims, **settings, **shared)
-    width = PluggedSwiGLU.fused_width(hidden_dims) if ffn_type == 'swiglu_fused' else hidden_dims
-    return PluggedSwiGLU(embed_dims, width, norm_cfg=norm_cfg, **shared)

@@ -34,18 +34,13 @@ class VisionTransformer(ColumnarBackbone):
 
     Takes images of any size; the position table is resized to the token grid.
 
-    Takes the arguments of :class:`~vitplug.backbones.base.PluggedBackbone`, and these:
+    Takes mmpretrain's arguments, those of :class:`~vitplug.backbones.base.PluggedBackbone`, and these:
 
     Args:
-        qkv_bias: Whether q, k and v have a bias.
-        final_norm: Whether the last block's output is normalised.
         out_type: ``'cls_token'`` ``(B, D)``, ``'featmap'`` ``(B, D, h, w)``, ``'avg_featmap'`` ``(B, D)``,
             normalised once more, ``'raw'`` ``(B, N, D)``, or ``'featmap_and_cls_token'``, a pair.
-        with_cls_token: Whether there is a class token.
-        layer_scale_init_value: Start of LayerScale; 0 leaves it out.
         layer_cfgs: More settings of the blocks (:class:`TransformerLayer`): one dict for all or a list with one for
             each. ``with_attn=False`` or ``with_ffn=False`` leaves a branch out.
-        pre_norm: Whether the tokens are normalised before the first block.
         use_abs_pos_embed: Whether there is a table of absolute positions. Without one, a plug such as
             ``RelPosMlp`` tells the blocks where tokens lie.
         rotary: Rotary positions: ``'dinov3'``, ``'eva02'``, or a dict with this ``mode`` and arguments of
@@ -207,10 +202,6 @@ class DistilledVisionTransformer(VisionTransformer):
 
     *Training data-efficient image transformers & distillation through attention*. It always has both
     tokens; ``out_type='cls_token'`` gives the pair of them, each ``(B, D)``.
-
-    Args:
-        arch: As in :class:`VisionTransformer`.
-        settings: Further arguments of :class:`VisionTransformer`, but ``with_cls_token``.
     """
 
     PREFIX = ('cls_token', 'dist_token')
