@@ -41,20 +41,20 @@ def read_shards(folder: Path, rest: Mapping, allocate: Callable[[torch.Size, tor
     reader = dcp.FileSystemReader(folder)
     try:
         described = reader.read_metadata().state_dict_metadata
-        tensors = {f'{SHARD}{name}': allocate(entry.size, entry.properties.dtype) for name, entry in described.items()}
+        tensors = {name: allocate(entry.size, entry.properties.dtype) for name, entry in described.items()}
         with warnings.catch_warnings():
             warnings.filterwarnings('ignore', 'torch.distributed is disabled')  # as meant: each process reads alone
-            dcp.load(
-                {name.removeprefix(SHARD): value for name, value in tensors.items()},
-                storage_reader=reader,
-                no_dist=True,
-            )
+            dcp.load(tensors, storage_reader=reader, no_dist=True)
+        return with_leaves(rest, lambda leaf, _: tensors[leaf[len(SHARD) :]] if _is_shard(leaf) else leaf)
     except (Exception, CheckpointException) as error:  # whatever damaged files cause
         raise ValueError(
             f'{folder} cannot be read ({type(error).__name__}: {" ".join(str(error).split())[:300]}): it is damaged '
             'or not whole; go on from another checkpoint'
         ) from error
-    return with_leaves(rest, lambda leaf, _: tensors.get(leaf, leaf) if isinstance(leaf, str) else leaf)
+
+
+def _is_shard(leaf: Any) -> bool:
+    return isinstance(leaf, str) and leaf.startswith(SHARD)
 
 
 def read_whole(folder: Path, rest: Mapping) -> dict[str, Any]:
