@@ -26,7 +26,3 @@ class Page:
         numbers = np.frombuffer(self.blob, '<f4', heads * queries * per_query, tiles['numbers'])
         low, step, prefix = np.split(numbers.reshape(heads, queries, per_query), (1, 2), -1)
         return np.concatenate((prefix, low + codes.reshape(heads, queries, cells) * step), -1)
-
-    @property
-    def modes(self) -> list[str]:
-        return [mode['id'] for mode in self.data['modes']]

@@ -16,7 +16,7 @@ from mmengine.config import Config
 from scipy import stats
 from small_models import small_digits
 
-from vitplug.lab.ablate import command, engines, report, summary
+from vitplug.lab.ablate import command, engines, report
 from vitplug.lab.ablate.cells import CELL, DONE, Cell, _hash, content_hash, make_cell
 from vitplug.lab.ablate.grid import Grid, make_variants, read_grid_file
 from vitplug.lab.ablate.pictures import WIDEST, curves_picture, forest_picture, wrapped
@@ -192,8 +192,8 @@ def test_grid_trains_goes_on_and_compares(tmp_path, tmp_path_factory, monkeypatc
     argv = [str(DIGITS), '--plugs', 'none', 'gab', '--names', 'plain', 'Gaussian', '--seeds', '1', '--out', str(out)]
     argv += ['--cfg-options', 'train_cfg.max_epochs=1']
     assert command.main(argv) == 0, capfd.readouterr()
-    [first] = summary.summarise(out)
-    assert [row.name for row in first.rows] == ['plain', 'Gaussian'] and first.progress() == '2 of 2 cells done'
+    [first] = report.summarise(out)
+    assert [row.name for row in first.rows] == ['plain', 'Gaussian'] and '2 of 2 cells done' in report.remarks(first)
     argv[argv.index('1')] = '2'
     assert command.main([*argv, '--print']) == 0
     lines = [line for line in capfd.readouterr().out.splitlines() if ' vitplug train ' in line]
@@ -201,7 +201,7 @@ def test_grid_trains_goes_on_and_compares(tmp_path, tmp_path_factory, monkeypatc
     subprocess.run(lines[0], shell=True, check=True, capture_output=True)
     assert command.main([str(out)]) == 0
     assert '3 of 4 cells done' in capfd.readouterr().out
-    assert summary.summarise(out)[0].rows[0].values[0] == first.rows[0].values[0]
+    assert report.summarise(out)[0].rows[0].values[0] == first.rows[0].values[0]
 
 
 # --- tables ---
@@ -225,7 +225,7 @@ def folder_of(tmp_path: Path, seeds: int = 5, metrics=(TOP1, TOP5)) -> Path:
             names.append(name)
     note = dict(base='b.py', labels=LABELS, seeds=[*range(seeds)], baseline='none', margin=0.3, names={})
     note |= dict(metrics=dict.fromkeys(metrics, True), cells=names)
-    (tmp_path / summary.GRID).write_text(json.dumps(note))
+    (tmp_path / report.GRID).write_text(json.dumps(note))
     return tmp_path
 
 
@@ -233,7 +233,7 @@ def test_report_has_all_metrics_and_scipy_s_intervals(tmp_path, capsys):
     report.write_report(folder_of(tmp_path))
     said = capsys.readouterr().out
     assert 'accuracy/top1 (sd)' in said and 'accuracy/top5 (sd)' in said
-    first, second = summary.summarise(tmp_path)
+    first, second = report.summarise(tmp_path)
     row = first.compared[0]
     differences = np.array([row.values[seed] - first.reference.values[seed] for seed in range(5)])
     test = stats.ttest_1samp(differences, 0)
@@ -244,24 +244,24 @@ def test_report_has_all_metrics_and_scipy_s_intervals(tmp_path, capsys):
 
 def test_finished_grid_is_compared_by_another_metric_of_its_records(tmp_path):
     folder = folder_of(tmp_path, metrics=(TOP1,))
-    [found] = summary.summarise(folder, [TOP5])
+    [found] = report.summarise(folder, [TOP5])
     assert np.mean([*found.rows[0].values.values()]) == pytest.approx(95, abs=0.2)
     with pytest.raises(ValueError, match='accuracy/top9'):
-        summary.summarise(folder, ['accuracy/top9'])
+        report.summarise(folder, ['accuracy/top9'])
 
 
 def test_value_that_is_not_finite_is_a_failure(tmp_path):
     folder = folder_of(tmp_path)
     path = folder / 'cells' / 'none_seed0_0' / '1' / 'vis_data' / 'scalars.json'
     path.write_text(json.dumps({'step': 2, TOP1: float('nan')}) + '\n')
-    found, _ = summary.summarise(folder)
+    found, _ = report.summarise(folder)
     assert 0 not in found.rows[0].values and 'no finite accuracy/top1' in found.rows[0].errors[0]
 
 
 def test_pictures_hold_long_names(tmp_path):
     assert wrapped(LABELS[1]).replace('\n', '') == LABELS[1]
     assert max(map(len, wrapped(LABELS[1]).split('\n'))) <= WIDEST
-    found, _ = summary.summarise(folder_of(tmp_path))
+    found, _ = report.summarise(folder_of(tmp_path))
     for png in (forest_picture(found), curves_picture(found)):
         assert png.startswith(b'\x89PNG')
 

@@ -11,7 +11,8 @@ import pytest
 import torch
 from glue_files import FORMATS, write_glue
 
-from vitplug.lab.text.data import TASKS, MaskedWords, read_examples
+from vitplug.lab.text.glue import TASKS, read_examples
+from vitplug.lab.text.pretrain import MaskedWords
 
 # --- files: without transformers ---
 
@@ -166,7 +167,7 @@ def test_bert_small_has_14_million_parameters_with_refiner_and_without(hf):
 
 
 def test_rates_by_layer(hf):
-    from vitplug.lab.text.training import make_optimizer
+    from vitplug.lab.text.pretrain import make_optimizer
 
     model = hf.ElectraForSequenceClassification(hf.ElectraConfig(**TINY, vocab_size=20))
     groups = make_optimizer(model, 1.0, 0.5).param_groups

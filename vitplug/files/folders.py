@@ -5,6 +5,8 @@ import os
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
+from tqdm import tqdm
+
 DIGITS = 16
 CHUNK = 1 << 20  # bytes
 
@@ -48,8 +50,9 @@ def of_file(path: str | Path) -> str:
 
 
 def of_folder(path: str | Path) -> str:
-    """A hash of the relative names and the bytes of a folder's files, at any depth."""
-    return of_names(f'{name}\0{of_file(os.path.join(path, name))}' for name in names_in(path))
+    """A hash of the relative names and the bytes of a folder's files, at any depth; a large one has a progress line."""
+    names = tqdm(names_in(path), desc=f'reading {path}', unit='file', delay=5, leave=False, disable=None)
+    return of_names(f'{name}\0{of_file(os.path.join(path, name))}' for name in names)
 
 
 def of_names(names: Iterable[str]) -> str:

@@ -13,7 +13,7 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -25,7 +25,7 @@ from vitplug.attention.tuning import tuned_for
 from vitplug.commands import command_parser
 from vitplug.tables import format_table
 
-from .costs import silence_logs
+from .costs import quiet
 
 PLUGS = ('cb', 'gab', 'residual', 'broad', 'refiner')
 DTYPES = {'fp32': None, 'bf16': torch.bfloat16, 'fp16': torch.float16}
@@ -46,7 +46,7 @@ def vit(library: str, plugs: str, size: int, tiny: bool) -> nn.Module:
         sizes = dict(embed_dim=width, depth=12, num_heads=heads, mlp_ratio=hidden / width, patch_size=patch)
         return VisionTransformer(num_classes=0, img_size=size, **sizes)
     arch = dict(embed_dims=width, num_layers=12, num_heads=heads, feedforward_channels=hidden)
-    return _of_openmmlab(library, 'VisionTransformer', plugs)(arch=arch, img_size=size, patch_size=patch)
+    return _of_openmmlab(library, 'VisionTransformer', plugs, arch=arch, img_size=size, patch_size=patch)
 
 
 def swin(library: str, plugs: str, size: int, tiny: bool) -> nn.Module:
@@ -57,18 +57,18 @@ def swin(library: str, plugs: str, size: int, tiny: bool) -> nn.Module:
         from mmdet.models.backbones import SwinTransformer
 
         return SwinTransformer(**sizes, **window)
-    host = _of_openmmlab(library, 'SwinTransformer', plugs)
-    return host(arch=sizes, img_size=size, out_indices=(0, 1, 2, 3), pad_small_map=True, **window)
+    window |= dict(out_indices=(0, 1, 2, 3), pad_small_map=True)
+    return _of_openmmlab(library, 'SwinTransformer', plugs, arch=sizes, img_size=size, **window)
 
 
-def _of_openmmlab(library: str, name: str, plugs: str) -> Callable[..., nn.Module]:
+def _of_openmmlab(library: str, name: str, plugs: str, **settings: Any) -> nn.Module:
     from mmpretrain.models import backbones
 
     from vitplug import backbones as ours
 
     if library == 'mmpretrain':
-        return getattr(backbones, name)
-    return lambda **settings: getattr(ours, name)(plugs=plugs, **settings)
+        return getattr(backbones, name)(**settings)
+    return getattr(ours, name)(plugs=plugs, **settings)
 
 
 #: Function and libraries by host.
@@ -92,26 +92,17 @@ def models(host: str, plugs: Sequence[str], size: int, tiny: bool) -> dict[str, 
 # --- time ---
 
 
-def training(model: nn.Module, images: Tensor, dtype: torch.dtype | None) -> Callable[[], None]:
-    """A training step without an optimizer."""
-    model.train()
+def step_of(model: nn.Module, images: Tensor, is_training: bool, dtype: torch.dtype | None = None) -> Callable:
+    """A forward pass, or a training step without an optimizer."""
+    model.train(is_training)
 
     def step() -> None:
-        with _autocast(images, dtype):
+        with torch.inference_mode(not is_training), _autocast(images, dtype):
             outs = model(images)
-        outs = outs if isinstance(outs, tuple | list) else [outs]
-        sum(out.float().sum() for out in outs).backward()
-        model.zero_grad()
-
-    return step
-
-
-def inference(model: nn.Module, images: Tensor, dtype: torch.dtype | None) -> Callable[[], None]:
-    model.eval()
-
-    def step() -> None:
-        with torch.inference_mode(), _autocast(images, dtype):
-            model(images)
+        if is_training:
+            outs = outs if isinstance(outs, tuple | list) else [outs]
+            sum(out.float().sum() for out in outs).backward()
+            model.zero_grad()
 
     return step
 
@@ -120,49 +111,46 @@ def _autocast(images: Tensor, dtype: torch.dtype | None) -> AbstractContextManag
     return torch.autocast(images.device.type, dtype) if dtype else nullcontext()
 
 
-MODES = {'training': training, 'inference': inference}
-
-
 def seconds_of(steps: Mapping[str, Callable[[], None]], seconds: float, device: str) -> dict[str, list[float]]:
     """Times of each step by round; all take turns, in both orders, for some seconds and at least five rounds."""
     wait = torch.cuda.synchronize if device == 'cuda' else lambda: None
     for step in [*steps.values()] * WARM_UP:
         step()
     times: dict[str, list[float]] = {name: [] for name in steps}
-    end = time.perf_counter() + seconds
+    end, done = time.perf_counter() + seconds, 0
     gc.collect()
     gc.disable()
     try:
-        while len(times[next(iter(steps))]) < ROUNDS or time.perf_counter() < end:
-            names = [*steps] if len(times[next(iter(steps))]) % 2 else [*reversed(steps)]
-            for name in names:
+        while done < ROUNDS or time.perf_counter() < end:
+            for name in steps if done % 2 else reversed(steps):
                 wait()
                 start = time.perf_counter()
                 steps[name]()
                 wait()
                 times[name].append(time.perf_counter() - start)
+            done += 1
     finally:
         gc.enable()
     return times
 
 
-def timed(host: str, size: int, args: argparse.Namespace) -> Iterator[tuple[str, list[tuple[str, ...]]]]:
-    """Title and rows of a table for each mode."""
+def timed(host: str, size: int, args: argparse.Namespace) -> None:
+    """Prints a table of times for training and one for inference."""
     images = torch.rand(args.batch, 3, size, size, device=args.device)
     built = {name: model.to(args.device) for name, model in models(host, args.plugs, size, tiny=False).items()}
     if args.compile:
         built = {name: torch.compile(model) for name, model in built.items()}
-    for mode, step_of in MODES.items():
-        steps = {name: step_of(model, images, DTYPES[args.dtype]) for name, model in built.items()}
+    for mode in ('training', 'inference'):
+        steps = {name: step_of(one, images, mode == 'training', DTYPES[args.dtype]) for name, one in built.items()}
         times = seconds_of(steps, args.seconds, args.device)
-        first = next(iter(times))
+        first = next(iter(times.values()))
         rows = [TIMES]
         for name, own in times.items():
-            ratios = sorted(a / b for a, b in zip(own, times[first], strict=True))
+            ratios = sorted(a / b for a, b in zip(own, first, strict=True))
             quarter = len(ratios) // 4
             ends = f'{ratios[quarter]:.2f} to {ratios[-1 - quarter]:.2f}'
             rows.append((name, f'{1e3 * statistics.median(own):.2f}', f'{statistics.median(ratios):.2f}', ends))
-        yield f'{host}, {size} x {size}, batch {args.batch}, {mode}, {len(times[first])} rounds', rows
+        show(f'{host}, {size} x {size}, batch {args.batch}, {mode}, {len(first)} rounds', rows)
 
 
 # --- overhead ---
@@ -209,21 +197,21 @@ def overhead(host: str, plugs: Sequence[str]) -> dict[str, tuple[int, int, int]]
     images = torch.zeros(2, 3, size, size)
     for name, model in models(host, plugs, size, tiny=True).items():
         with tuned_for('cuda'):
-            seen = inference(model, images, None)
+            seen = step_of(model, images, is_training=False)
             calls, forward = python_calls(seen), operations(seen)
-            counts[name] = forward, operations(training(model, images, None)), calls
+            counts[name] = forward, operations(step_of(model, images, is_training=True)), calls
     return counts
 
 
-def counted(host: str, args: argparse.Namespace) -> tuple[str, list[tuple[str, ...]]]:
-    """Title and rows of the table of a host."""
-    counts = overhead(host, args.plugs)
+def counted(host: str, plugs: Sequence[str]) -> None:
+    """Prints the table of a host."""
+    counts = overhead(host, plugs)
     first = next(iter(counts.values()))
     rows = [COUNTS]
     for name, own in counts.items():
         pairs = ((f'{a:,}', f'{a / b:.2f}') for a, b in zip(own, first, strict=True))
         rows.append((name, *(text for pair in pairs for text in pair)))
-    return f'{host}: operations of inference and training, and calls of Python functions in inference', rows
+    show(f'{host}: operations of inference and training, and calls of Python functions in inference', rows)
 
 
 # --- the command ---
@@ -232,24 +220,20 @@ def counted(host: str, args: argparse.Namespace) -> tuple[str, list[tuple[str, .
 def main(argv: Sequence[str] | None = None) -> int:
     """Measures, and prints a table at a time."""
     args = parser().parse_args(argv)
-    where = f'torch {torch.__version__}, Python {platform.python_version()}, {_name(args.device)}'
+    device = torch.cuda.get_device_name() if args.device == 'cuda' else platform.processor() or platform.machine()
+    where = f'torch {torch.__version__}, Python {platform.python_version()}, {device}'
     print(f'{where}, {torch.get_num_threads()} threads, {args.dtype}')
-    with silence_logs():  # a line for each model
+    with quiet():  # a line for each model
         for host in args.hosts:
             if 'overhead' in args.parts:
-                show(*counted(host, args))
+                counted(host, args.plugs)
             for size in args.size if 'time' in args.parts else ():
-                for title, rows in timed(host, size, args):
-                    show(title, rows)
+                timed(host, size, args)
     return 0
 
 
 def show(title: str, rows: Sequence[tuple[str, ...]]) -> None:
     print(f'\n{title}\n{format_table(rows, range(1, len(rows[0])))}', flush=True)
-
-
-def _name(device: str) -> str:
-    return torch.cuda.get_device_name() if device == 'cuda' else platform.processor() or platform.machine()
 
 
 def parser() -> argparse.ArgumentParser:

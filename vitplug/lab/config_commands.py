@@ -11,8 +11,14 @@ from vitplug.config.reading import CONFIG_HELP, read_config
 from vitplug.tables import format_table
 from vitplug.tasks.libraries import TASKS, check_scope
 
-from .costs import KINDS, Costs, build_model, count_costs
+from .costs import KINDS, build_model, count_costs
 from .image_size import read_image_size
+
+EXPLANATION = """\
+a MAC is one multiply-accumulate of a convolution or matrix product, including attention (in its plain form);
+norms, activations, softmax, pooling and interpolation are counted only for plugs, in two other columns:
+elementwise is the number of output elements of products, quotients and exponentials (an addition belongs to
+the product before it), reduction is the number of input elements of means, sums, maxima and softmax"""
 
 
 def print_config(argv: Sequence[str] | None = None) -> None:
@@ -47,46 +53,31 @@ def _without_scopes(cfg: Config) -> Config:
 
 
 def get_flops(argv: Sequence[str] | None = None) -> None:
-    """Prints parameters and MACs of a config's model."""
-    parser = config_parser(
-        'flops', 'Count the parameters and multiply-accumulates (MACs; papers call them FLOPs) of a model.'
-    )
-    add_shape(parser)
-    parser.add_argument('--batch', type=int, default=1, metavar='N', help='number of images (default 1)')
-    add_options(parser, 'settings that override the config')
-    args = parser.parse_args(argv)
-    print(report_costs(read_config(args.config, args.cfg_options), args.shape, args.batch))
-
-
-def report_costs(cfg: Config, shape: Sequence[int] | None = None, batch: int = 1) -> str:
-    """Parameters and MACs of a config's model, part by part, with an explanation of the counts.
+    """Prints parameters and MACs of a config's model, part by part, with an explanation of the counts.
 
     Raises:
         ValueError or ImportError: If the model cannot be built, or cannot be run on images of this size.
     """
-    check_scope(cfg)
-    size = read_image_size(cfg, shape)
-    model = build_model(cfg)
-    costs = count_costs(model, cfg.default_scope, size.chw, batch)
-    lines = (
-        format_table(_cost_rows(costs), numeric=(1, 2, 3, 4)),
-        '',
-        f'{costs.total_parameters / 1e6:.3f} M parameters, {costs.total_macs / 1e9:.3f} G MACs',
-        f'images: {batch} of {size}',
-        f'counted: {TASKS[cfg.default_scope].counted}',
-        'a MAC is one multiply-accumulate of a convolution or matrix product, including attention (in its plain form);',
-        'norms, activations, softmax, pooling and interpolation are counted only for plugs, in two other columns:',
-        'elementwise is the number of output elements of products, quotients and exponentials (an addition belongs to',
-        'the product before it), reduction is the number of input elements of means, sums, maxima and softmax',
+    parser = config_parser(
+        'flops', 'Count the parameters and multiply-accumulates (MACs; papers call them FLOPs) of a model.'
     )
-    return '\n'.join(lines)
-
-
-def _cost_rows(costs: Costs) -> list[tuple[str, ...]]:
-    """Parts and their costs with headings and totals; elementwise operations and reductions of plugs are columns."""
+    add_shape(parser)
+    add_options(parser, 'settings that override the config')
+    args = parser.parse_args(argv)
+    cfg = read_config(args.config, args.cfg_options)
+    check_scope(cfg)
+    size = read_image_size(cfg, args.shape)
+    model = build_model(cfg)
+    costs = count_costs(model, cfg.default_scope, size.chw)
     rows = [('part', 'parameters', 'MACs', *KINDS)]
     for part in {**costs.parameters, **costs.macs, **costs.elements}:
         elements = [f'{costs.elements[part][kind]:,}' if part in costs.elements else '' for kind in KINDS]
         rows.append((part, f'{costs.parameters.get(part, 0):,}', f'{costs.macs.get(part, 0):,}', *elements))
     totals = [f'{sum(counts[kind] for counts in costs.elements.values()):,}' for kind in KINDS]
-    return [*rows, ('total', f'{costs.total_parameters:,}', f'{costs.total_macs:,}', *totals)]
+    rows.append(('total', f'{costs.total_parameters:,}', f'{costs.total_macs:,}', *totals))
+    print(format_table(rows, numeric=(1, 2, 3, 4)))
+    print(
+        f'\n{costs.total_parameters / 1e6:.3f} M parameters, {costs.total_macs / 1e9:.3f} G MACs of an image of {size}'
+    )
+    print(f'counted: {TASKS[cfg.default_scope].counted}')
+    print(EXPLANATION)

@@ -10,6 +10,7 @@ input element of a mean, sum, maximum or softmax is a reduction. Additions belon
 casts and comparisons are not counted either.
 """
 
+import logging
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +22,6 @@ from pickle import UnpicklingError
 
 import torch
 from mmengine.config import Config
-from mmengine.logging import MMLogger
 from mmengine.registry import MODELS, init_default_scope
 from torch import nn
 from torch.overrides import TorchFunctionMode
@@ -86,7 +86,7 @@ def build_model(cfg: Config) -> nn.Module:
     """
     if 'model' not in cfg:
         raise ValueError(f'{cfg.filename}: the config has no `model`; name the config of a whole model')
-    with silence_logs(), torch.device('meta'), LinspaceOnCpu():
+    with quiet(), torch.device('meta'), LinspaceOnCpu():
         init_default_scope(cfg.default_scope)
         try:
             return MODELS.build(cfg.model).eval()
@@ -103,35 +103,33 @@ class LinspaceOnCpu(TorchFunctionMode):
 
 
 @contextmanager
-def silence_logs() -> Iterator[None]:
-    """Silences the log lines and warnings of building a model."""
-    logger = MMLogger.get_current_instance()
-    level = logger.level
-    logger.setLevel('ERROR')
+def quiet() -> Iterator[None]:
+    """No log lines and warnings, of building a model or of torch's exporter: errors say what is needed."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter('ignore')
             yield
     finally:
-        logger.setLevel(level)
+        logging.disable(before)
 
 
-def count_costs(model: nn.Module, scope: str, chw: tuple[int, int, int], batch: int = 1) -> Costs:
-    """Parameters and MACs of a model on the meta device.
+def count_costs(model: nn.Module, scope: str, chw: tuple[int, int, int]) -> Costs:
+    """Parameters and MACs of a model on the meta device, in evaluation mode, for one image.
 
     Args:
-        model: The model in evaluation mode.
+        model: The model.
         scope: The library, which decides what is run; see :meth:`vitplug.tasks.libraries.Task.run_inference`.
-        chw: Channels, height and width of the images.
-        batch: Number of images.
+        chw: Channels, height and width of the image.
 
     Raises:
         ValueError: If the model cannot be run on images of this size, or on the meta device.
     """
     labels = label_parts(model)
-    images = torch.empty(batch, *chw, device='meta')
+    images = torch.empty(1, *chw, device='meta')
     try:
-        with silence_logs():
+        with quiet():
             counts = count_operations(labels, lambda: TASKS[scope].run_inference(model, images))
     except (ValueError, RuntimeError, TypeError, AttributeError, AssertionError) as error:
         part = failing_part(error, model)

@@ -1,21 +1,19 @@
-"""Two steps of a training before it begins: the command behind `tools/misc/dry_run.py`. Nothing is written."""
+"""Two steps of a training before it begins: the command `dry-run`. Nothing is written."""
 
-import argparse
 import copy
 import math
 import re
 import resource
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from mmengine.config import Config
 from mmengine.device import get_device
-from mmengine.optim import OptimWrapper, build_optim_wrapper
+from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS, init_default_scope
 from mmengine.runner import Runner, load_checkpoint
-from torch import nn
 
 from vitplug.backbones.base import hide_parameter_lists
 from vitplug.checkpoints.safe_loading import refuse_pickled_code
@@ -26,60 +24,74 @@ from vitplug.errors import failing_part
 from vitplug.runs.checks import check_data
 from vitplug.tasks.libraries import TASKS, check_scope
 
-from .costs import silence_logs
+from .costs import quiet
 from .image_size import read_image_size
 
-STEPS, SHOWN_GROUPS, WIDTH = 2, 12, 12
+STEPS, SHOWN_GROUPS = 2, 12
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Trains two steps and says what they take."""
-    args = _parser().parse_args(argv)
-    for title, line in dry_run(read_config(args.config, args.cfg_options), args.shape, args.batch_size):
-        print(f'{title:{WIDTH}}{line}', flush=True)
-
-
-def dry_run(
-    cfg: Config, shape: Sequence[int] | None = None, batch_size: int | None = None
-) -> Iterator[tuple[str, str]]:
-    """Builds the model of a config, trains it for two steps on one batch and yields titles and lines about it.
-
-    Args:
-        cfg: The config; changed in place.
-        shape: Height and width of made images; None for those of the config.
-        batch_size: Images of the batch; None for the config's.
+    """Builds the model of a config, trains it for two steps on one batch and says what they take.
 
     Raises:
         ValueError, OSError or ImportError: if settings, data or weights cannot be used.
     """
+    parser = config_parser(
+        'dry-run',
+        'Train two steps of a config, on the first batch of its data or, where they are not there, on made '
+        'data of its batch and image size. Prints memory, time and what does not learn; writes nothing.',
+    )
+    add_shape(parser, 'that of the data, or of the config')
+    parser.add_argument('--batch-size', type=int, metavar='N', help="images of the batch (default: the config's)")
+    add_options(parser)
+    args = parser.parse_args(argv)
+    cfg = read_config(args.config, args.cfg_options)
     check_scope(cfg)
     refuse_pickled_code()
-    cfg.train_dataloader.batch_size = batch_size or cfg.train_dataloader.get('batch_size') or 1
+    cfg.train_dataloader.batch_size = args.batch_size or cfg.train_dataloader.get('batch_size') or 1
     init_default_scope(cfg.default_scope)
     hide_parameter_lists()
     torch.manual_seed(0)
     model = MODELS.build(model_settings(cfg))
     model.init_weights()  # logs which weights it loads
     model.to(get_device()).train()
-    with silence_logs():  # a line for each parameter
-        try:
+    try:
+        with quiet():  # a line for each parameter
             wrapper = build_optim_wrapper(model, cfg.optim_wrapper)
-        except (KeyError, TypeError) as error:  # also of an unknown type
-            raise ValueError(f'optim_wrapper = {dict(cfg.optim_wrapper)} cannot be built: {error}') from error
+    except (KeyError, TypeError) as error:  # also of an unknown type
+        raise ValueError(f'optim_wrapper = {dict(cfg.optim_wrapper)} cannot be built: {error}') from error
     if cfg.get('load_from'):
         load_checkpoint(model, cfg.load_from, map_location='cpu')
-    origin, batch = one_batch(cfg, shape)
-    yield 'data', origin
+    origin, batch = one_batch(cfg, args.shape)
+    say('data', origin)
     sizes = Counter('x'.join(map(str, image.shape[-2:])) for image in batch['inputs'])
-    yield 'batch', ', '.join(f'{count} of {size}' for size, count in sizes.items()) + ' (before augments of batches)'
+    say('batch', ', '.join(f'{count} of {size}' for size, count in sizes.items()) + ' (before augments of batches)')
+    parameters = dict(model.named_parameters())
+    trained = {name for name, parameter in parameters.items() if parameter.requires_grad}
     seen: set[str] = set()
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
-            parameter.register_hook(lambda gradient, name=name: seen.add(name))
+    for name in trained:
+        parameters[name].register_hook(lambda gradient, name=name: seen.add(name))
     for step in range(1, STEPS + 1):
-        yield f'step {step}', _train_step(model, wrapper, batch)
-    yield 'memory', _memory()
-    yield from _learning(dict(model.named_parameters()), seen)
+        begin = time.perf_counter()
+        try:
+            loss = model.train_step(copy.deepcopy(batch), wrapper)['loss'].item()
+        except (ValueError, RuntimeError, TypeError, LookupError, AttributeError, AssertionError) as error:
+            raise ValueError(f'{failing_part(error, model)}{type(error).__name__}: {error}') from error
+        is_finite = '' if math.isfinite(loss) else ': NOT finite'
+        say(f'step {step}', f'{time.perf_counter() - begin:.2f} s, loss {loss:.4g}{is_finite}')
+    memory = f'{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB of this process at most'
+    if torch.cuda.is_available():
+        memory = f'{torch.cuda.max_memory_allocated() / 2**20:.0f} MB of tensors on the GPU at most, {memory}'
+    say('memory', memory)
+    values = sum(parameters[name].numel() for name in seen)
+    say('learn', f'{len(seen)} of {len(parameters)} parameters, {values / 1e6:.3f} M values')
+    for title, names in (('frozen', parameters.keys() - trained), ('NO gradient', trained - seen)):
+        if names:
+            say(title, f'{len(names)}: {grouped(names)}')
+
+
+def say(title: str, line: str) -> None:
+    print(f'{title:12}{line}', flush=True)
 
 
 def one_batch(cfg: Config, shape: Sequence[int] | None = None) -> tuple[str, dict]:
@@ -104,33 +116,6 @@ def one_batch(cfg: Config, shape: Sequence[int] | None = None) -> tuple[str, dic
     return f'made ({reason}); size {size}', dict(inputs=images, data_samples=samples)
 
 
-def _train_step(model: nn.Module, wrapper: OptimWrapper, batch: dict) -> str:
-    """Trains a step; seconds and loss. An error ends the command and names the part of the model."""
-    begin = time.perf_counter()
-    try:
-        loss = model.train_step(copy.deepcopy(batch), wrapper)['loss'].item()
-    except (ValueError, RuntimeError, TypeError, LookupError, AttributeError, AssertionError) as error:
-        raise ValueError(f'{failing_part(error, model)}{type(error).__name__}: {error}') from error
-    return f'{time.perf_counter() - begin:.2f} s, loss {loss:.4g}{"" if math.isfinite(loss) else ": NOT finite"}'
-
-
-def _memory() -> str:
-    peak = f'{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB of this process at most'
-    if not torch.cuda.is_available():
-        return peak
-    return f'{torch.cuda.max_memory_allocated() / 2**20:.0f} MB of tensors on the GPU at most, {peak}'
-
-
-def _learning(parameters: Mapping[str, nn.Parameter], seen: set[str]) -> Iterator[tuple[str, str]]:
-    """Which parameters learn, by the names of those that had a gradient."""
-    trained = {name for name, parameter in parameters.items() if parameter.requires_grad}
-    values = sum(parameters[name].numel() for name in seen)
-    yield 'learn', f'{len(seen)} of {len(parameters)} parameters, {values / 1e6:.3f} M values'
-    for title, names in (('frozen', parameters.keys() - trained), ('NO gradient', trained - seen)):
-        if names:
-            yield title, f'{len(names)}: {grouped(names)}'
-
-
 def grouped(names: Iterable[str]) -> str:
     """Names of parameters, those of all blocks in one: ``backbone.layers.*.ln1.weight (12)``."""
     groups: dict[str, list[str]] = {}
@@ -139,15 +124,3 @@ def grouped(names: Iterable[str]) -> str:
     lines = [members[0] if len(members) == 1 else f'{group} ({len(members)})' for group, members in groups.items()]
     rest = f' and {len(lines) - SHOWN_GROUPS} more' if len(lines) > SHOWN_GROUPS else ''
     return ', '.join(lines[:SHOWN_GROUPS]) + rest
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = config_parser(
-        'dry-run',
-        'Train two steps of a config, on the first batch of its data or, where they are not there, on made '
-        'data of its batch and image size. Prints memory, time and what does not learn; writes nothing.',
-    )
-    add_shape(parser, 'that of the data, or of the config')
-    parser.add_argument('--batch-size', type=int, metavar='N', help="images of the batch (default: the config's)")
-    add_options(parser)
-    return parser

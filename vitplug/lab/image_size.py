@@ -1,8 +1,8 @@
 """Reads the image size of a config."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import ceil
+from typing import NamedTuple
 
 from mmengine.config import Config
 
@@ -16,8 +16,7 @@ SIZES = {
 }
 
 
-@dataclass(frozen=True)
-class ImageSize:
+class ImageSize(NamedTuple):
     """Height and width in pixels, the setting they come from, and the number of channels."""
 
     height: int
@@ -34,11 +33,7 @@ class ImageSize:
 
 
 def read_image_size(cfg: Config, shape: Sequence[int] | None = None) -> ImageSize:
-    """The requested image size, or the first that the config has.
-
-    Args:
-        cfg: The config.
-        shape: Height and width, or one number for both.
+    """The requested image size (height and width, or one number for both), or the first that the config has.
 
     Raises:
         ValueError: If ``shape`` is invalid, or if the config has no size.

@@ -8,8 +8,9 @@ from cases import EVEN_HOSTS, HOSTS, PLUGS, TOKEN_HOSTS, images, randomize
 from torch.testing import assert_close
 
 from vitplug.backbones import VisionTransformer
+from vitplug.lab.costs import quiet
 from vitplug.lab.export.file import FORMATS, Run
-from vitplug.lab.export.trace import NotExported, folded, open_sizes, quiet, trace
+from vitplug.lab.export.trace import NotExported, folded, open_sizes, trace
 from vitplug.lab.export.verify import compare, round_up
 
 if not hasattr(torch.compiler, 'is_exporting'):

@@ -123,7 +123,7 @@ def test_other_numbers_are_wrong(factor):
     [
         (dict(dynamic=['depth']), ValueError, '--dynamic depth: unknown; choose from batch, height, width'),
         (dict(part='boxes'), ValueError, '--part boxes: unknown; choose from scores, backbone'),
-        (dict(out='.'), ValueError, r'name a file that ends in \.onnx or \.pt2'),
+        (dict(out='a.pth'), ValueError, r'a\.pth must end in \.onnx or \.pt2'),
         (dict(out='there.pt2'), FileExistsError, 'exists and is not overwritten'),
         (dict(out='no/a.pt2'), FileNotFoundError, 'there is no folder'),
     ],

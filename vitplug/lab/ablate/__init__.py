@@ -3,6 +3,5 @@
 - ``grid``      base config, plugs, axes and seeds, and the variants that they make
 - ``cells``     one training in a folder that the content of its config and data names, and what it has logged
 - ``engines``   trainings here, several at a time, or on a Slurm cluster by submitit
-- ``summary``   means, paired differences, verdicts
-- ``report``    the tables and files of a report; ``pictures`` draws the forest plot and the learning curves
+- ``report``    means, paired differences and verdicts, as tables; ``pictures``: forest plot and learning curves
 """

@@ -41,21 +41,11 @@ IDLE = re.compile(
 # Settings that hold paths. Their last part counts, and the content of the file or folder.
 PATHS = re.compile(r'(data_root|data_prefix|ann_file|\w*_path|\w*checkpoint|pretrained|load_from)$')
 WEIGHTS = re.compile(r'(^|\.)(load_from|checkpoint|pretrained)$')
-PAIRED = dict(type='vitplug.PairedWeightsHook')
-RECORDS = dict(type='LocalVisBackend')
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A variant with a seed.
-
-    Attributes:
-        label: The variant.
-        seed: The seed.
-        folder: Its folder.
-        parameters: Number of parameters of its model.
-        code: Hash of the files of vitplug that a training runs through.
-    """
+    """A variant with a seed: its label, folder, number of parameters, and a hash of the code that it was made with."""
 
     label: str
     seed: int
@@ -65,10 +55,6 @@ class Cell:
 
     def __str__(self) -> str:
         return f'{self.label}, seed {self.seed}'
-
-    @property
-    def config(self) -> Path:
-        return self.folder / CONFIG
 
     @property
     def is_done(self) -> bool:
@@ -90,8 +76,15 @@ class Cell:
     @property
     def command(self) -> list[str]:
         """The training, which goes on from its last checkpoint."""
-        train = [sys.executable, '-m', 'vitplug', 'train', str(self.config)]
+        train = [sys.executable, '-m', 'vitplug', 'train', str(self.folder / CONFIG)]
         return [*train, '--work-dir', str(self.folder), '--resume']
+
+    def note_failure(self, error: BaseException) -> None:
+        """Notes why a training has failed, with the last line that it has printed."""
+        output = self.folder / OUTPUT
+        text = output.read_text(errors='replace') if output.is_file() else ''
+        last, reason = ((one.strip() or 'no output').split('\n')[-1].strip() for one in (text, str(error)))
+        (self.folder / FAILED).write_text(f'{last} ({reason}, see {output})\n', encoding='utf-8')
 
     def curve(self, metric: str) -> dict[int, float]:
         """A metric by step (epochs, or iterations where the training counts these), from mmengine's records.
@@ -116,13 +109,13 @@ def make_cell(label: str, variant: Config, seed: int, out: Path, parameters: int
     cfg.randomness = {**(cfg.get('randomness') or {}), 'seed': seed}
     hooks = as_list(cfg.get('custom_hooks'))
     if not any(str(hook.get('type')).endswith('PairedWeightsHook') for hook in hooks):
-        cfg.custom_hooks = [*hooks, PAIRED]
-    checkpoints = (cfg.get('default_hooks') or {}).get('checkpoint')
-    if checkpoints is not None:
+        cfg.custom_hooks = [*hooks, dict(type='vitplug.PairedWeightsHook')]
+    if checkpoints := (cfg.get('default_hooks') or {}).get('checkpoint'):
         checkpoints.setdefault('max_keep_ckpts', 1)
-    visualizer = cfg.get('visualizer')
-    if visualizer and not any(one.get('type') == RECORDS['type'] for one in visualizer.get('vis_backends') or []):
-        visualizer.vis_backends = [*(visualizer.get('vis_backends') or []), RECORDS]
+    if visualizer := cfg.get('visualizer'):
+        backends = as_list(visualizer.get('vis_backends'))
+        if all(one.get('type') != 'LocalVisBackend' for one in backends):  # whose records are read
+            visualizer.vis_backends = [*backends, dict(type='LocalVisBackend')]
     safe = re.sub(r'[^\w.+=-]+', '_', label).strip('_.')[:80]
     folder = out / 'cells' / f'{safe}_seed{seed}_{content_hash(cfg)}'
     if not (folder / CELL).is_file():
@@ -134,7 +127,7 @@ def make_cell(label: str, variant: Config, seed: int, out: Path, parameters: int
 
 def read_cell(folder: Path) -> Cell:
     note = json.loads((folder / CELL).read_text(encoding='utf-8'))
-    return Cell(note['label'], note['seed'], folder, note['parameters'], note['code'])
+    return Cell(folder=folder, **note)
 
 
 def content_hash(cfg: Config) -> str:
@@ -143,34 +136,24 @@ def content_hash(cfg: Config) -> str:
     It does not depend on where these lie, on the order of keys, on logging, or on the number of loader workers.
     """
     settings = {name: _canonical(cfg[name], name) for name in PARTS if cfg.get(name) is not None}
-    content = dict(settings=settings, held=held_by(cfg))
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]
-
-
-def held_by(cfg: Config) -> dict[str, str]:
-    """Hashes of training and validation data, checkpoints and ``custom_imports``, by their places in a config.
-
-    An address is known by its text.
-    """
     parts = {name: cfg.get(name) for name in ('load_from', 'model')}
     weights = [(key, text) for key, text in strings_in(parts) if WEIGHTS.search(key) and text]
     places = [*data_places(cfg, ('train', 'val')), *((key, Path(text)) for key, text in weights)]
     held = {key: _hash(os.path.abspath(path)) for key, path in places if path.exists()}
-    held |= {key: of_names([text]) for key, text in weights if '://' in text}
-    modules = as_list((cfg.get('custom_imports') or {}).get('imports'))
-    return held | {f'custom_imports.{module}': _module_hash(module) for module in modules}
+    held |= {key: of_names([text]) for key, text in weights if '://' in text}  # an address is known by its text
+    for module in as_list((cfg.get('custom_imports') or {}).get('imports')):
+        spec = importlib.util.find_spec(module)
+        folders = spec.submodule_search_locations if spec else None
+        files = Path(folders[0]).rglob('*.py') if folders else [Path(spec.origin)] if spec else []
+        held[f'custom_imports.{module}'] = _code_hash(files)
+    content = dict(settings=settings, held=held)
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]
 
 
 @functools.cache
 def _hash(path: str) -> str:
+    """A hash of the bytes of a file or folder, which all variants of a call share."""
     return of_folder(path) if os.path.isdir(path) else of_file(path)
-
-
-def _module_hash(module: str) -> str:
-    """A hash of the code of a module, or of all modules of a package."""
-    spec = importlib.util.find_spec(module)
-    folders = spec.submodule_search_locations if spec else None
-    return _code_hash(Path(folders[0]).rglob('*.py') if folders else [Path(spec.origin)] if spec else [])
 
 
 @functools.cache

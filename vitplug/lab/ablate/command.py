@@ -19,9 +19,8 @@ from vitplug.runs.metrics import choose_metric, greater_is_better
 
 from .cells import DONE, Cell, make_cell
 from .engines import train
-from .grid import Grid, baseline_of, make_variants, read_grid_file
-from .report import write_report
-from .summary import GRID, default_margin
+from .grid import Grid, make_variants, read_grid_file
+from .report import GRID, default_margin, write_report
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -76,7 +75,7 @@ def grid_of(args: argparse.Namespace) -> Grid:
     """The grid of a config and options.
 
     Raises:
-        ValueError: If an entry is wrong.
+        ValueError: If names are not as many as plugs.
     """
     plugs, names = args.plugs or [], args.names or []
     if names and len(names) != len(plugs):
@@ -92,23 +91,30 @@ def prepare(grid: Grid, out: Path) -> list[Cell]:
         ValueError: If a variant cannot be trained.
     """
     variants = make_variants(grid)
-    any_cfg = next(iter(variants.values()))
-    better = grid.greater_is_better
-    names = [choose_metric(any_cfg, metric) for metric in grid.metric or (None,)]
-    metrics = {name: greater_is_better(name) if better is None else better for name in names}
+    any_cfg, better = next(iter(variants.values())), grid.greater_is_better
+    metrics = [grid.metric] if isinstance(grid.metric, str) else grid.metric or [None]
+    names = [choose_metric(any_cfg, metric) for metric in metrics]
     parameters = {label: check(label, cfg, out) for label, cfg in variants.items()}
     cells = [
-        make_cell(label, cfg, seed, out, parameters[label]) for seed in grid.seeds for label, cfg in variants.items()
+        make_cell(label, cfg, seed, out, parameters[label])
+        for seed in grid.all_seeds
+        for label, cfg in variants.items()
     ]
-    labels = [*variants]
-    note = dict(base=grid.base, labels=labels, seeds=grid.seeds, baseline=baseline_of(grid, labels), metrics=metrics)
-    note |= dict(margin=grid.margin or default_margin(names[0]), names=dict(grid.names))
+    note = dict(
+        base=grid.base,
+        labels=[*variants],
+        seeds=grid.all_seeds,
+        baseline=grid.baseline_of([*variants]),
+        metrics={name: greater_is_better(name) if better is None else better for name in names},
+        margin=grid.margin or default_margin(names[0]),
+        names=dict(grid.names),
+        cells=[cell.folder.name for cell in cells],
+    )
     if (out / GRID).is_file() and (before := json.loads((out / GRID).read_text())['margin']) != note['margin']:
         raise ValueError(
             f'margin {note["margin"]}: {out} has {before}, and a margin is chosen before the first cell: leave it, or '
             'choose another --out'
         )
-    note |= dict(cells=[cell.folder.name for cell in cells])
     write_text(out / GRID, json.dumps(note, indent=1) + '\n')
     others = [path for path in (out / 'cells').glob(f'*/{DONE}') if path.parent.name not in note['cells']]
     if others:

@@ -1,8 +1,8 @@
 """Trains cells on this machine, or on a Slurm cluster by submitit, some at a time."""
 
 import os
-import queue
 import subprocess
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
@@ -67,29 +67,23 @@ def train(
     Raises:
         ImportError: If submitit is not installed.
     """
-    executor = None
+    stops: list[Callable[[], None]] = []
+    devices = torch.cuda.device_count()
     if slurm:
         import submitit
 
         executor = submitit.AutoExecutor(slurm[0], cluster)
         executor.update_parameters(**{'name': 'vitplug', **slurm[1]})
-    slots: queue.SimpleQueue[int] = queue.SimpleQueue()
-    for slot in range(jobs):
-        slots.put(slot)
-    stops: list[Callable[[], None]] = []
 
     def run(cell: Cell) -> None:
         training = Training(cell)
-        if executor:
+        if slurm:
             job = executor.submit(training)
             stops.append(job.cancel)
             return job.result()
         stops.append(training.stop)
-        slot, devices = slots.get(), torch.cuda.device_count()
-        try:
-            training(**({'CUDA_VISIBLE_DEVICES': str(slot % devices)} if devices > 1 else {}))
-        finally:
-            slots.put(slot)
+        slot = int(threading.current_thread().name.rpartition('_')[2])  # the pool numbers its threads
+        training(**({'CUDA_VISIBLE_DEVICES': str(slot % devices)} if devices > 1 else {}))
 
     waiting = [cell for cell in cells if not cell.is_done]
     for cell in waiting:
@@ -98,22 +92,14 @@ def train(
         futures = {pool.submit(run, cell): cell for cell in waiting}
         try:
             for number, future in enumerate(as_completed(futures), 1):
-                cell = futures[future]
-                conclude(cell, future.exception())
+                cell, error = futures[future], future.exception()
+                if error is None:
+                    (cell.folder / DONE).touch()
+                else:
+                    cell.note_failure(error)
                 told(f'{number} of {len(waiting)}: {cell}: {"done" if cell.is_done else cell.error}')
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             for stop in stops:
                 stop()
             raise
-
-
-def conclude(cell: Cell, error: BaseException | None) -> None:
-    """Notes how a training ended; of a failed one, the last line that it has printed."""
-    if error is None:
-        (cell.folder / DONE).touch()
-        return
-    output = cell.folder / OUTPUT
-    text = output.read_text(errors='replace') if output.is_file() else ''
-    last, reason = ((text.strip() or 'no output').split('\n')[-1].strip() for text in (text, str(error)))
-    (cell.folder / FAILED).write_text(f'{last} ({reason}, see {output})\n', encoding='utf-8')

@@ -36,9 +36,6 @@ class Grid:
         baseline: Label of the variant that the others are compared with; None for that without plugs, or the first.
         options: Settings of all variants that win over the base.
         names: What tables and pictures call a variant, by its label.
-
-    Raises:
-        ValueError: Names the entry, its value and what is expected.
     """
 
     base: str
@@ -52,18 +49,13 @@ class Grid:
     options: Mapping[str, Any] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        seeds = range(self.seeds) if isinstance(self.seeds, int) else self.seeds
-        if not seeds:
-            raise ValueError(f'seeds = {self.seeds!r}: expected a number such as 5, or a list such as [0, 1, 2]')
-        object.__setattr__(self, 'seeds', tuple(dict.fromkeys(seeds)))
-        if isinstance(self.metric, str):
-            object.__setattr__(self, 'metric', (self.metric,))
-        if self.margin is not None and not 0 < self.margin < math.inf:
-            raise ValueError(f'margin = {self.margin!r}: expected a difference above 0, in points of the metric')
-        for key, values in self.axes.items():
-            if isinstance(values, str) or not values:
-                raise ValueError(f'axes: {key} = {values!r}: expected a list of values')
+    @property
+    def all_seeds(self) -> list[int]:
+        return [*range(self.seeds)] if isinstance(self.seeds, int) else [*dict.fromkeys(self.seeds)]
+
+    def baseline_of(self, labels: Sequence[str]) -> str:
+        """The label of the baseline: the one that the grid names, that without plugs, or the first."""
+        return self.baseline or next((label for label in labels if label.split(', ')[0] == NONE), labels[0])
 
 
 def read_grid_file(path: Path) -> Grid | None:
@@ -83,12 +75,18 @@ def make_variants(grid: Grid) -> dict[str, Config]:
 
     Raises:
         FileNotFoundError: If there is no base.
-        ValueError: If a plug, a key or a value is refused, or two variants have one label.
+        ValueError: Names an entry of the grid that is refused, and what is expected.
     """
-    base = read_config(grid.base, dict(grid.options))
-    for key in grid.axes:
+    if not grid.all_seeds:
+        raise ValueError(f'seeds = {grid.seeds!r}: expected a number such as 5, or a list such as [0, 1, 2]')
+    if grid.margin is not None and not 0 < grid.margin < math.inf:
+        raise ValueError(f'margin = {grid.margin!r}: expected a difference above 0, in points of the metric')
+    for key, values in grid.axes.items():
+        if isinstance(values, str) or not values:
+            raise ValueError(f'axes: {key} = {values!r}: expected a list of values')
         if key in ('model.backbone.plugs', 'randomness.seed'):
             raise ValueError(f'axes: {key}: write {key.rpartition(".")[2].removesuffix("s")}s = [...] in its place')
+    base = read_config(grid.base, dict(grid.options))
     if grid.plugs is not None:
         take_plugs(base)
     variants: dict[str, Config] = {}
@@ -98,29 +96,19 @@ def make_variants(grid: Grid) -> dict[str, Config]:
         label = ', '.join([*([] if text is None else [label_of(text)]), *parts]) or UNCHANGED
         if label in variants:
             raise ValueError(f'two variants are called {label!r}: leave one out')
-        variants[label] = _configured(base, text, settings, label)
-    for label in [*grid.names, baseline_of(grid, [*variants])]:
+        cfg = variants[label] = deepcopy(base)
+        if text is not None:
+            cfg.model.backbone.plugs = parse_plugs(text, '--plugs')
+        try:
+            for key in settings:  # after the plugs, whose arguments may be axes
+                check_key(cfg, key, 'axes: ')
+            cfg.merge_from_dict(deepcopy(settings))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f'{label}: {error}') from error
+    for label in [*grid.names, grid.baseline_of([*variants])]:
         if label not in variants:
             raise ValueError(f'{label!r} is none of the variants {", ".join(variants)}{hint(label, variants)}')
     return variants
-
-
-def _configured(base: Config, plugs: str | None, settings: Mapping[str, Any], label: str) -> Config:
-    cfg = deepcopy(base)
-    if plugs is not None:
-        cfg.model.backbone.plugs = parse_plugs(plugs, '--plugs')
-    try:
-        for key in settings:  # after the plugs, whose arguments may be axes
-            check_key(cfg, key, 'axes: ')
-        cfg.merge_from_dict(deepcopy(dict(settings)))
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f'{label}: {error}') from error
-    return cfg
-
-
-def baseline_of(grid: Grid, labels: Sequence[str]) -> str:
-    """The label of the baseline: the one that the grid names, that without plugs, or the first."""
-    return grid.baseline or next((label for label in labels if label.split(', ')[0] == NONE), labels[0])
 
 
 def short_end(name: str, names: Collection[str]) -> str:

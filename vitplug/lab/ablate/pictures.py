@@ -4,19 +4,18 @@ import io
 import textwrap
 
 import matplotlib
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from vitplug.statistics.seeds import Comparison, Verdict
+from vitplug.statistics.seeds import Verdict
 
-from .summary import Row, Summary, mean_curve
+from .report import Row, Summary
 
-DPI = 150
 COLOURS = {Verdict.BETTER: '#0072b2', Verdict.WORSE: '#d55e00'}
 OPEN_COLOUR, BASELINE_COLOUR = '#555555', '#999999'
-LINE, PANEL, PLOT = 0.17, 1.9, 4.0  # inches: a line of a label, a panel of curves, the axes of the forest plot
-CHARACTER = 0.085  # inches of a character of a label
+LINE, PANEL, WIDTH = 0.17, 1.9, 4.0  # inches: a line of a label, a panel of curves, the axes of the forest plot
 WIDEST = 34  # characters of a line
 # Labels are the user's: a dollar in one begins no formula.
 AS_WRITTEN = {'text.parse_math': False}
@@ -33,10 +32,8 @@ def wrapped(name: str, width: int = WIDEST) -> str:
 def forest_picture(summary: Summary) -> bytes:
     """PNG of all differences to the baseline: a row for each variant, its seeds as dots, and its interval."""
     labels = [wrapped(row.name) for row in summary.compared]
-    lines = [label.count('\n') + 1 for label in labels]
-    longest = max((len(line) for label in labels for line in label.split('\n')), default=8)
-    size = (PLOT + 1.6 + CHARACTER * longest, 1.4 + sum(LINE * max(2.4, number + 1) for number in lines))
-    figure = Figure(figsize=size, layout='constrained')
+    most = max((label.count('\n') for label in labels), default=0)
+    figure = Figure(figsize=(WIDTH, 1.4 + LINE * len(labels) * max(2.4, most + 2)))
     ax = figure.subplots()
     ax.axvline(0, color=BASELINE_COLOUR, linewidth=1)
     if summary.margin is not None:
@@ -46,7 +43,8 @@ def forest_picture(summary: Summary) -> bytes:
     ax.set_yticks(range(len(labels)), labels, fontsize=9)
     ax.set_ylim(len(labels) - 0.4, -0.6)
     side = 'right' if summary.greater_is_better else 'left'
-    ax.set_xlabel(wrapped(f'difference to {summary.reference.name}, points of {summary.metric} ({side} is better)', 60))
+    said = f'difference to {summary.reference.name}, points of {summary.metric} ({side} is better)'
+    ax.set_xlabel(wrapped(said, 60))
     title = 'paired seeds, 95 % intervals\nin colour: decided after Holm'
     ax.set_title(title + (f'; grey: within {summary.margin:g}' if summary.margin is not None else ''), fontsize=9)
     ax.grid(axis='x', alpha=0.25)
@@ -56,26 +54,18 @@ def forest_picture(summary: Summary) -> bytes:
 
 def _draw_difference(ax: Axes, height: int, row: Row, summary: Summary) -> None:
     found = row.comparison
-    if found.difference is None:
-        return _write_beside(ax, height, 'no seed yet', OPEN_COLOUR)
     colour, reference = COLOURS.get(found.verdict, OPEN_COLOUR), summary.reference.values
-    own = [summary.scale * (value - reference[seed]) for seed, value in row.values.items() if seed in reference]
-    # Below the interval, which would hide them.
-    ax.plot(own, [height + 0.22] * len(own), 'o', color=colour, alpha=0.75, markersize=3.5, markeredgewidth=0)
+    words = 'no seed yet'
+    if found.difference is not None:
+        # Seeds lie below the interval, which would hide them.
+        own = [summary.scale * (value - reference[seed]) for seed, value in row.values.items() if seed in reference]
+        ax.plot(own, [height + 0.22] * len(own), 'o', color=colour, alpha=0.75, markersize=3.5, markeredgewidth=0)
+        ax.plot(found.difference, height, 'D', color=colour, markersize=6)
+        words = f'{found.difference:+.2f}\n{found.verdict.value}'
     if found.low is not None:
         ax.plot([found.low, found.high], [height] * 2, color=colour, linewidth=2, solid_capstyle='butt')
-    ax.plot(found.difference, height, 'D', color=colour, markersize=6)
-    _write_beside(ax, height, _in_words(found), colour)
-
-
-def _in_words(found: Comparison) -> str:
-    if found.p_holm is None:
-        return f'{found.difference:+.2f}\n{found.verdict.value}'
-    return f'{found.difference:+.2f}\n[{found.low:+.2f}, {found.high:+.2f}]'
-
-
-def _write_beside(ax: Axes, height: int, text: str, colour: str) -> None:
-    ax.annotate(text, (1.01, height), xycoords=('axes fraction', 'data'), va='center', fontsize=8, color=colour)
+        words = f'{found.difference:+.2f}\n[{found.low:+.2f}, {found.high:+.2f}]'
+    ax.annotate(words, (1.01, height), xycoords=('axes fraction', 'data'), va='center', fontsize=8, color=colour)
 
 
 @matplotlib.rc_context(AS_WRITTEN)
@@ -96,9 +86,9 @@ def curves_picture(summary: Summary) -> bytes | None:
     for ax in axes.flat[len(shown) :]:
         ax.set_axis_off()
     for ax, row, title in zip(axes.flat, shown, titles, strict=False):
-        _draw_curve(ax, summary.reference, summary, BASELINE_COLOUR)
+        _draw_curve(ax, summary.reference, summary.scale, BASELINE_COLOUR)
         if row.comparison:
-            _draw_curve(ax, row, summary, COLOURS.get(row.comparison.verdict, '#7b3294'))
+            _draw_curve(ax, row, summary.scale, COLOURS.get(row.comparison.verdict, '#7b3294'))
         ax.set_title(title, fontsize=9)
         ax.xaxis.set_major_locator(MaxNLocator(4, integer=True))
         ax.tick_params(labelbottom=True, labelsize=8)
@@ -110,16 +100,20 @@ def curves_picture(summary: Summary) -> bytes | None:
     return png(figure)
 
 
-def _draw_curve(ax: Axes, row: Row, summary: Summary, colour: str) -> None:
-    found = mean_curve(row, summary.scale)
-    if found is None:
+def _draw_curve(ax: Axes, row: Row, scale: float, colour: str) -> None:
+    """The mean over seeds at the steps that all have. A cell that still runs counts only while none is done."""
+    started = {seed: curve for seed, curve in row.curves.items() if curve}
+    used = [curve for seed, curve in started.items() if seed in row.values] or [*started.values()]
+    if not used:
         return
-    steps, mean, sd = found
+    steps = sorted(set.intersection(*map(set, used)))
+    values = scale * np.array([[curve[step] for step in steps] for curve in used], float)
+    mean, sd = values.mean(axis=0), values.std(axis=0, ddof=1) if len(used) > 1 else 0
     ax.plot(steps, mean, color=colour, linewidth=1.5, marker='o', markersize=3)
     ax.fill_between(steps, mean - sd, mean + sd, color=colour, alpha=0.2, linewidth=0)
 
 
 def png(figure: Figure) -> bytes:
     stream = io.BytesIO()
-    figure.savefig(stream, format='png', dpi=DPI)
+    figure.savefig(stream, format='png', dpi=150, bbox_inches='tight')  # labels may be as wide as they are
     return stream.getvalue()

@@ -1,58 +1,172 @@
-"""The report of a grid: a table for each metric, pictures, and the values of all cells, from what has been trained."""
+"""The report of a grid: its variants compared by each metric, as tables, pictures and the values of all cells."""
 
+import json
+import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 from vitplug.files.whole import write_bytes, write_text
-from vitplug.statistics.seeds import LEVEL, MOST_SEEDS, mean_and_sd, seeds_needed
+from vitplug.runs.metrics import greater_is_better
+from vitplug.statistics.seeds import LEVEL, MOST_SEEDS, Comparison, compare, mean_and_sd, seeds_needed
 from vitplug.tables import csv_text, format_table, latex_table, markdown_table
 
-from .pictures import curves_picture, forest_picture
-from .summary import Row, Summary, summarise
+from .cells import CELL, Cell, read_cell
 
+GRID = 'grid.json'
+# Metrics of mmdet, which are shares of one and are reported in percent; all others are reported as they are.
+SHARES = re.compile(r'(cityscapes|coco|crowd_human|lvis|openimages|pascal_voc)/|(.*/)?(bbox|segm)_mAP')
+# Start of a metric's name, without its prefix -> largest difference in points that counts as none.
+MARGINS = {'top1': 0.3, 'mIoU': 0.5, 'bbox_mAP': 0.5, 'segm_mAP': 0.5}
 NUMERIC = (1, 2, 3, 4, 5, 7)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A variant.
+
+    Attributes:
+        name: What tables and pictures call it.
+        cells: Its cells.
+        curves: The metric by seed and step.
+        values: The metric of the last validation by seed, of cells that are done and where it is finite.
+        errors: By seed, why a cell has no value although it has ended.
+        comparison: Comparison with the baseline, in points; None for the baseline.
+    """
+
+    name: str
+    cells: Sequence[Cell]
+    curves: Mapping[int, Mapping[int, float]]
+    values: Mapping[int, float]
+    errors: Mapping[int, str]
+    comparison: Comparison | None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A grid compared by one metric.
+
+    Attributes:
+        metric: Its name.
+        greater_is_better: False for metrics such as a loss.
+        rows: The variants in the grid's order.
+        seeds: The planned seeds.
+        scale: Points of one unit of the metric, 100 for shares of one.
+        margin: Largest difference in points that counts as none; None where none is known.
+    """
+
+    metric: str
+    greater_is_better: bool
+    rows: tuple[Row, ...]
+    seeds: Sequence[int]
+    scale: float
+    margin: float | None
+
+    @property
+    def compared(self) -> list[Row]:
+        """All variants but the baseline."""
+        return [row for row in self.rows if row.comparison]
+
+    @property
+    def reference(self) -> Row:
+        """The baseline."""
+        return next(row for row in self.rows if row.comparison is None)
+
+
+def summarise(folder: Path, metrics: Sequence[str] = ()) -> list[Summary]:
+    """Reads the folder of a grid, also while cells are running, and compares its variants by each metric.
+
+    Args:
+        folder: The folder.
+        metrics: Metrics that the trainings have recorded; those of the grid by default.
+
+    Raises:
+        FileNotFoundError: If the folder has no grid.
+        ValueError: If no training has recorded a metric, or its name does not say which values are better.
+    """
+    note = json.loads((folder / GRID).read_text(encoding='utf-8'))
+    folders = [folder / 'cells' / name for name in note['cells']]
+    cells = [read_cell(path) for path in folders if (path / CELL).is_file()]
+    return [_by_metric(metric, note, cells) for metric in metrics or note['metrics']]
+
+
+def _by_metric(metric: str, note: Mapping[str, Any], cells: Sequence[Cell]) -> Summary:
+    is_new, main = metric not in note['metrics'], next(iter(note['metrics']))
+    greater = greater_is_better(metric) if is_new else note['metrics'][metric]
+    margin = note['margin'] if note['margin'] and metric == main else default_margin(metric)
+    scale = 100.0 if SHARES.match(metric) else 1.0
+    found = {}
+    for label in note['labels']:
+        own = sorted((cell for cell in cells if cell.label == label), key=attrgetter('seed'))
+        curves = {cell.seed: cell.curve(metric) for cell in own}
+        last = {seed: curve[max(curve)] if curve else math.nan for seed, curve in curves.items()}
+        values = {cell.seed: last[cell.seed] for cell in own if cell.is_done and math.isfinite(last[cell.seed])}
+        lost = f'it is done, but no finite {metric} is in its records'
+        errors = {cell.seed: lost if cell.is_done else cell.error for cell in own if cell.seed not in values}
+        found[label] = own, curves, values, {seed: error for seed, error in errors.items() if error}
+    if is_new and not any(any(curves.values()) for _, curves, _, _ in found.values()):
+        raise ValueError(f'--metric {metric}: no training has recorded it; see vis_data/scalars.json of a cell')
+    points = {
+        label: {seed: scale * value for seed, value in values.items()} for label, (*_, values, _) in found.items()
+    }
+    comparisons = compare(points, note['baseline'], greater, margin=margin)
+    rows = (Row(note['names'].get(label, label), *parts, comparisons.get(label)) for label, parts in found.items())
+    return Summary(metric, greater, tuple(rows), note['seeds'], scale, margin)
+
+
+def default_margin(metric: str) -> float | None:
+    """Largest difference in points that counts as none: 0.3 of top-1, 0.5 of mIoU and mAP, None of other metrics."""
+    name = metric.rpartition('/')[2]
+    return next((margin for start, margin in MARGINS.items() if name.startswith(start)), None)
+
+
+# --- tables ---
 
 
 def write_report(folder: Path, metrics: Sequence[str] = ()) -> None:
     """Prints the tables of a grid and writes the report into its folder, also while cells are running.
 
-    ``report.md``, ``report.tex``, ``report.csv`` (a row for each cell), and for each metric a forest
-    plot and, from two validations on, learning curves. Arguments and errors are those of
-    :func:`~vitplug.lab.ablate.summary.summarise`.
+    ``report.md``, ``report.tex``, ``report.csv`` (a row for each cell), and for each metric a forest plot and, from two
+    validations on, learning curves. Arguments and errors are those of :func:`summarise`.
     """
-    summaries = summarise(folder, metrics)
-    write_text(folder / 'report.md', '\n'.join(map(as_markdown, summaries)))
-    write_text(folder / 'report.tex', '\n'.join(latex_table(table(summary), NUMERIC) for summary in summaries))
-    write_text(folder / 'report.csv', as_csv(summaries))
+    from .pictures import curves_picture, forest_picture
+
+    summaries, values = summarise(folder, metrics), []
     for summary in summaries:
+        values += values_of(summary)
         name = re.sub(r'\W+', '_', summary.metric)
         write_bytes(folder / f'report_{name}.png', forest_picture(summary))
         if (png := curves_picture(summary)) is not None:
             write_bytes(folder / f'report_{name}_curves.png', png)
         print('\n'.join([format_table(table(summary), NUMERIC), *remarks(summary), '']))
+    write_text(folder / 'report.md', '\n'.join(map(as_markdown, summaries)))
+    write_text(folder / 'report.tex', '\n'.join(latex_table(table(summary), NUMERIC) for summary in summaries))
+    headings = ('variant', 'seed', 'metric', 'value', 'difference', 'parameters', 'error')
+    write_text(folder / 'report.csv', csv_text(headings, values))
     print(f'report: {folder / "report.md"}')
 
 
 def table(summary: Summary) -> list[tuple[str, ...]]:
     """Headings and a row for each variant, as text."""
     headings = ('variant', 'seeds', f'{summary.metric} (sd)', 'difference', f'{LEVEL:.0%} interval', 'p (Holm)')
-    return [(*headings, 'verdict', 'parameters'), *(_cells(row, summary) for row in summary.rows)]
-
-
-def _cells(row: Row, summary: Summary) -> tuple[str, ...]:
-    found, done = row.comparison, len(row.values)
-    paired = f' ({len(found.seeds)} paired)' if found and len(found.seeds) < done else ''
-    average, sd = mean_and_sd([summary.scale * value for value in row.values.values()])
-    mean = '' if average is None else f'{average:.2f}' + ('' if sd is None else f' ({sd:.2f})')
-    difference = '' if found is None or found.difference is None else f'{found.difference:+.2f}'
-    interval = p = ''
-    if found and found.p_holm is not None:
-        interval = f'{found.low:+.2f} to {found.high:+.2f}'
-        p = '<0.001' if found.p_holm < 0.001 else f'{found.p_holm:.3f}'
-    parameters = f'{row.cells[0].parameters:,}' if row.cells else ''
-    seeds = f'{done} of {len(summary.seeds)}{paired}'
-    return row.name, seeds, mean, difference, interval, p, verdict(row, summary), parameters
+    rows = [(*headings, 'verdict', 'parameters')]
+    for row in summary.rows:
+        found, done = row.comparison, len(row.values)
+        paired = f' ({len(found.seeds)} paired)' if found and len(found.seeds) < done else ''
+        average, sd = mean_and_sd([summary.scale * value for value in row.values.values()])
+        mean = '' if average is None else f'{average:.2f}' + ('' if sd is None else f' ({sd:.2f})')
+        difference = '' if found is None or found.difference is None else f'{found.difference:+.2f}'
+        interval = p = ''
+        if found and found.p_holm is not None:
+            interval = f'{found.low:+.2f} to {found.high:+.2f}'
+            p = '<0.001' if found.p_holm < 0.001 else f'{found.p_holm:.3f}'
+        parameters = f'{row.cells[0].parameters:,}' if row.cells else ''
+        seeds = f'{done} of {len(summary.seeds)}{paired}'
+        rows.append((row.name, seeds, mean, difference, interval, p, verdict(row, summary), parameters))
+    return rows
 
 
 def verdict(row: Row, summary: Summary) -> str:
@@ -68,8 +182,10 @@ def verdict(row: Row, summary: Summary) -> str:
 
 def remarks(summary: Summary) -> Iterator[str]:
     """Lines below the table: progress, what the figures are, seeds that are needed, cells that failed or differ."""
-    yield summary.progress()
-    if any(len(row.values) < len(summary.seeds) for row in summary.rows):
+    done, failed = (sum(len(getattr(row, kind)) for row in summary.rows) for kind in ('values', 'errors'))
+    planned = len(summary.rows) * len(summary.seeds)
+    yield f'{done} of {planned} cells done' + (f', {failed} failed' if failed else '')
+    if done < planned:
         yield 'preliminary: decide when all cells are done'
     yield (
         "differences in points over paired seeds; intervals are not adjusted, verdicts are: p <= 0.05 after Holm's "
@@ -80,8 +196,8 @@ def remarks(summary: Summary) -> Iterator[str]:
         found = {name: seeds_needed(summary.margin, sd) for name, sd in spread.items()}
         told = ', '.join(f'{name} {count or f"over {MOST_SEEDS:,}"}' for name, count in found.items())
         yield f'seeds that find a difference of {summary.margin:g} in 80 % of trials, each variant alone: {told}'
-    done = [cell for row in summary.rows for cell in row.cells if cell.seed in row.values]
-    codes = {cell.code: f'{cell.label} seed {cell.seed}' for cell in done}
+    finished = [cell for row in summary.rows for cell in row.cells if cell.seed in row.values]
+    codes = {cell.code: f'{cell.label} seed {cell.seed}' for cell in finished}
     if len(codes) > 1:
         yield f'not comparable without care: {len(codes)} states of vitplug, such as of {", ".join(codes.values())}'
     for row in summary.rows:
@@ -94,14 +210,12 @@ def as_markdown(summary: Summary) -> str:
     return '\n'.join([f'## {summary.metric}', '', markdown_table(table(summary), NUMERIC), '', *remarked, ''])
 
 
-def as_csv(summaries: Sequence[Summary]) -> str:
-    """A row for each cell and metric, with its difference to the baseline of the same seed, as the metric gives it."""
-    rows = []
-    for summary in summaries:
-        reference = summary.reference.values
-        for row, cell in [(own, cell) for own in summary.rows for cell in own.cells]:
-            value, seed = row.values.get(cell.seed), cell.seed
-            difference = value - reference[seed] if value is not None and seed in reference else None
-            entries = (cell.label, seed, summary.metric, value, difference, cell.parameters)
-            rows.append((*entries, row.errors.get(seed, '')))
-    return csv_text(('variant', 'seed', 'metric', 'value', 'difference', 'parameters', 'error'), rows)
+def values_of(summary: Summary) -> Iterator[tuple]:
+    """A row of CSV for each cell, with its difference to the baseline of the same seed, as the metric gives it."""
+    reference = summary.reference.values
+    for row in summary.rows:
+        for cell in row.cells:
+            value = row.values.get(cell.seed)
+            difference = value - reference[cell.seed] if value is not None and cell.seed in reference else None
+            error = row.errors.get(cell.seed, '')
+            yield cell.label, cell.seed, summary.metric, value, difference, cell.parameters, error

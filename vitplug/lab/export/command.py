@@ -1,8 +1,6 @@
 """The command ``vitplug export``: fold, trace, write, compare with PyTorch, and remove a file that is wrong."""
 
-import argparse
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,9 @@ from torch.export import ExportedProgram
 from vitplug.checkpoints.files import local_file
 from vitplug.config.options import add_options, add_shape, model_parser
 from vitplug.files.folders import file_hash
+from vitplug.files.named import check_new_file
 from vitplug.hosting import PluggedModel
+from vitplug.lab.costs import quiet
 from vitplug.lab.image_size import read_image_size
 from vitplug.lab.study.runs import turns_channels
 from vitplug.runs.checks import model_config
@@ -22,13 +22,22 @@ from vitplug.runs.prediction import Predictor
 from vitplug.tasks.libraries import TASKS
 
 from .file import FORMATS, INPUT, ExportedFile
-from .trace import AXES, NotExported, folded, in_short, open_sizes, quiet, trace
+from .trace import AXES, NotExported, folded, in_short, open_sizes, trace
 from .verify import compare, made_images, traced_shape, untraced_shapes
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Exports a trained model, and removes the file if it differs from PyTorch."""
-    args = _parser().parse_args(argv)
+    about = 'Export a trained model as one file, compare it with PyTorch, and remove it if it differs.'
+    parser = model_parser('export', about)
+    add, kinds = parser.add_argument, 'FILE.onnx, or FILE.pt2 of torch.export'
+    add('--out', required=True, type=Path, metavar='FILE', help=f'new file: {kinds}')
+    parts = 'scores (classifiers); logits (segmentors); features (detectors); backbone'
+    add('--part', metavar='NAME', help=f'part of the model: {parts}')
+    add('--dynamic', metavar='AXES', help=f'axes that stay open, of {",".join(AXES)}')
+    add_shape(parser)
+    add_options(parser)
+    args = parser.parse_args(argv)
     cfg = model_config(args.config, args.checkpoint, 'CHECKPOINT', args.cfg_options)
     dynamic = [axis for axis in (args.dynamic or '').split(',') if axis]
     export_model(cfg, args.checkpoint, args.out, args.part, dynamic, args.shape)
@@ -43,16 +52,7 @@ def export_model(
     shape: Sequence[int] | None = None,
     say: Callable[[str], None] = print,
 ) -> None:
-    """Exports a trained model.
-
-    Args:
-        cfg: Config of the training.
-        checkpoint: Path or address of the checkpoint.
-        out: The new file; its ending names the format, of :data:`~vitplug.lab.export.file.FORMATS`.
-        part: Name of the part, of the task's `networks`; None for the usual one.
-        dynamic: Axes that stay open, of :data:`~vitplug.lab.export.trace.AXES`.
-        shape: Height and width that the model is for; None for those of the config.
-        say: Called with each line of the log.
+    """Exports a trained model; arguments are the command's options, and what is called with each line of the log.
 
     Raises:
         ValueError: If an option is wrong; NotExported if the model cannot be exported so; WrongFile if the file differs
@@ -94,14 +94,9 @@ def check_request(out: Path, part: str, parts: Sequence[str], dynamic: Sequence[
         for value in values:
             if value not in known:
                 raise ValueError(f'{option} {value}: unknown; choose from {", ".join(known)}')
-    if out.suffix not in FORMATS:
-        raise ValueError(f'--out {out}: name a file that ends in {" or ".join(FORMATS)}')
-    if out.exists():
-        raise FileExistsError(f'--out: {out} exists and is not overwritten: choose another name')
+    check_new_file(out, '--out', tuple(FORMATS))
     if not out.parent.is_dir():
         raise FileNotFoundError(f'--out {out}: there is no folder {out.parent}: create it first')
-    for package in FORMATS[out.suffix].packages:
-        import_module(package)
 
 
 def _write(program: ExportedProgram, out: Path, notes: dict[str, Any]) -> None:
@@ -132,21 +127,3 @@ def _notes(cfg: Config, predictor: Predictor, part: str, program: ExportedProgra
         versions={'vitplug': version('vitplug'), 'torch': torch.__version__},
         config=cfg.pretty_text,
     )
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = model_parser(
-        'export', 'Export a trained model as one file, compare it with PyTorch, and remove it if it differs.'
-    )
-    parser.add_argument(
-        '--out', required=True, type=Path, metavar='FILE', help='new file: FILE.onnx, or FILE.pt2 of torch.export'
-    )
-    parser.add_argument(
-        '--part',
-        metavar='NAME',
-        help='part of the model: scores (classifiers); logits (segmentors); features (detectors); backbone',
-    )
-    parser.add_argument('--dynamic', metavar='AXES', help=f'axes that stay open, of {",".join(AXES)}')
-    add_shape(parser)
-    add_options(parser)
-    return parser

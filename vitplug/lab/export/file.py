@@ -27,15 +27,8 @@ Run = Callable[[Tensor], Sequence[Any]]
 
 
 class Format(NamedTuple):
-    """A format of files.
+    """How files are written, of a graph with notes, and opened: a function from images to outputs, and the notes."""
 
-    Attributes:
-        packages: Packages that writing and checking need.
-        write: Writes a graph with notes.
-        open: Gives a function from images to outputs, NumPy arrays or tensors, and the notes.
-    """
-
-    packages: tuple[str, ...]
     write: Callable[[ExportedProgram, Path, Mapping[str, Any]], None]
     open: Callable[[Path], tuple[Run, dict[str, Any]]]
 
@@ -81,8 +74,8 @@ def _open_onnx(path: Path) -> tuple[Run, dict[str, Any]]:
 
 #: The formats by the ending of a file.
 FORMATS = {
-    '.onnx': Format(('onnx', 'onnxscript', 'onnxruntime'), _write_onnx, _open_onnx),
-    '.pt2': Format((), _write_torch, _open_torch),
+    '.onnx': Format(_write_onnx, _open_onnx),
+    '.pt2': Format(_write_torch, _open_torch),
 }
 
 
@@ -110,12 +103,6 @@ class ExportedFile:
         Raises:
             ValueError: If the file does not take images of this size or batch.
         """
-        self._check(images)
-        with torch.no_grad():
-            outputs = self._run(images.detach().cpu().float().contiguous())
-        return tuple(torch.as_tensor(output).to(images.device) for output in outputs)
-
-    def _check(self, images: Tensor) -> None:
         smallest, divisor = self.notes['sizes'] or (1, 1)
         sizes = dict(batch=images.shape[0], height=images.shape[2], width=images.shape[3])
         for (axis, given), traced in zip(sizes.items(), self.notes['traced'], strict=True):
@@ -133,6 +120,9 @@ class ExportedFile:
                 f'{self.path}: the image is padded, and a plug of the model leaves padding out, which a file cannot: '
                 'give images whose sizes are multiples of data_preprocessor.pad_size_divisor'
             )
+        with torch.no_grad():
+            outputs = self._run(images.detach().cpu().float().contiguous())
+        return tuple(torch.as_tensor(output).to(images.device) for output in outputs)
 
 
 class RunExportedHook(Hook):

@@ -1,35 +1,20 @@
 """One graph of a network for all images that it is to take."""
 
 import copy
-import logging
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import takewhile
 
 import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram, export
 
+from vitplug.lab.costs import quiet
 from vitplug.plugs.sockets import Folds
 
 #: Axes of the images that may stay open, and their positions.
 AXES = dict(batch=0, height=2, width=3)
 # Divisors of sides that are tried.
 DIVISORS = (1, 2, 4, 8, 16, 32, 64)
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """No log lines and warnings of torch's exporter and onnxruntime: errors say what is needed."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter('ignore')
-            yield
-    finally:
-        logging.disable(before)
 
 
 class NotExported(ValueError):

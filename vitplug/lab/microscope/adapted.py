@@ -1,7 +1,6 @@
 """The microscope on a model that vitplug does not own, from Python: without a config, a checkpoint or OpenMMLab."""
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,6 @@ from vitplug.files.named import check_new_file
 from vitplug.files.whole import write_bytes
 from vitplug.lab.study.adapted import image_batches, in_inference
 from vitplug.lab.study.measure import as_picture
-from vitplug.lab.study.measures.grad_cam import grad_cams
-from vitplug.tasks.targets import ClassLogit
 
 from .look import Model, Prediction, View, named_scores
 from .writing import MAX_MB, facts_of, write_page
@@ -34,8 +31,8 @@ def microscope(
         model = vitplug.plug_in(timm.create_model('deit_tiny_patch16_224', pretrained=True), [])
         vitplug.microscope(model, images, 'report.html')
 
-    The prediction and Grad-CAM are those of a classifier, whose output is logits ``(B, classes)`` or has them as
-    ``logits``; without, the page says so.
+    The prediction is that of a classifier, whose output is logits ``(B, classes)`` or has them as ``logits``; without,
+    the page says so.
 
     Args:
         model: A model with plugs; ``plug_in(model, [])`` will do. It runs in inference mode.
@@ -79,7 +76,6 @@ def _model(title: str, network: nn.Module) -> Model:
         f'{kind.__name__}: {backbone.plug_summary}',
         f'{kind.__module__}.{kind.__qualname__}, {count:,} parameters, weights as they were in memory',
         backbone,
-        partial(grad_cams, network, target=ClassLogit(logits=lambda model, x: logits_of(model, model(x)))),
     )
 
 

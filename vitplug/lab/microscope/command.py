@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from vitplug.files.named import check_new_file
 from vitplug.files.whole import write_bytes
 from vitplug.hosting import PluggedModel
 from vitplug.lab.study.measure import as_picture
-from vitplug.lab.study.measures.grad_cam import grad_cams
 from vitplug.runs.checks import model_config
 from vitplug.runs.prediction import Predictor
 
@@ -78,7 +76,6 @@ class Subject:
             f'{Path(config).stem}, {type(backbone).__name__}: {backbone.plug_summary}',
             f'{config}, {checkpoint} (sha256 {file_hash(Path(local_file(checkpoint)))[:12]})',
             backbone,
-            partial(grad_cams, self.predictor.model),
         )
 
     def look_at(self, path: Path) -> tuple[np.ndarray, Mapping[str, Any], Tensor, Prediction]:

@@ -1,21 +1,16 @@
-"""What a model does with an image: its attention maps, rollout, token norms and Grad-CAM, block by block."""
+"""What a model under the microscope is, says about an image, and attends to in it, block by block."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from vitplug.attention import GlobalLayout
-from vitplug.compat import replace
-from vitplug.lab.study.measures.attention import attention_rollout
-from vitplug.lab.study.measures.grad_cam import GradCam
-from vitplug.lab.study.measures.tokens import token_norms
-from vitplug.lab.study.places import Place, dense_maps
+from vitplug.lab.study.places import Place
 
-from .tiles import Tiles, attention_tiles, image_tiles
+from .tiles import Tiles, attention_tiles
 
 # Classes with the highest scores that are named.
 TOP = 3
@@ -33,7 +28,6 @@ class Model:
         about: Host and plugs, in one line.
         source: Where the model and its weights come from.
         backbone: What records intermediates, a :class:`~vitplug.hosting.PluggedModel`.
-        grad_cams: The Grad-CAMs of all blocks for an input ``(1, C, H, W)``; raises a ``ValueError`` without a score.
     """
 
     title: str
@@ -41,7 +35,6 @@ class Model:
     about: str
     source: str
     backbone: Any
-    grad_cams: Callable[[Tensor], dict[int, GradCam]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,56 +79,15 @@ def named_scores(scores: Tensor, classes: Sequence[str] | None) -> str:
 
 def look(model: Model, inputs: Tensor, most_queries: int) -> Kinds:
     """The maps of a model for an input ``(1, C, H, W)``, with at most so many queries along a side."""
-    looking = _Look(model.backbone, tuple(inputs.shape[-2:]), most_queries)
+    kinds: Kinds = dict(probs={}, maps={})
+
+    def keep(name: str, tensor: Tensor, site: Any) -> None:
+        place = Place.of(model.backbone, site.index, tuple(inputs.shape[-2:]))
+        kinds[name][site.index] = attention_tiles(tensor, place, most_queries)
+
     with torch.no_grad():
-        model.backbone.forward_intermediates(inputs, ('probs', 'maps', 'block'), reduce=looking)
-    kinds = looking.kinds
-    if len(kinds['probs']) < looking.num_layers:
-        kinds.pop('rollout')
+        model.backbone.forward_intermediates(inputs, tuple(kinds), reduce=keep)
     # Blocks whose maps no plug changes have the same tiles twice.
     if all(layer in kinds['probs'] and tiles.equals(kinds['probs'][layer]) for layer, tiles in kinds['maps'].items()):
         kinds.pop('maps')
-    return {kind: by_layer for kind, by_layer in kinds.items() if by_layer}
-
-
-def grad_cam_tiles(model: Model, inputs: Tensor) -> tuple[dict[int, Tiles], str]:
-    """Grad-CAM of each block that the score depends on, and what it explains, or why there is none."""
-    try:
-        cams = model.grad_cams(inputs)
-    except ValueError as error:
-        return {}, f'There is none: {error}.'
-    if not cams:
-        return {}, 'There is none: the score depends on the patch tokens of no block.'
-    first = next(iter(cams.values()))
-    tiles = {layer: image_tiles(cam.heat[0].cpu(), cam.pixels) for layer, cam in cams.items()}
-    return tiles, f'Score: {first.targets[0]}, {float(first.scores[0]):.3g}.'
-
-
-@dataclass(eq=False)
-class _Look:
-    """Takes maps and tokens of one image as they come, and keeps tiles alone."""
-
-    backbone: Any
-    size: tuple[int, int]
-    most_queries: int
-    kinds: Kinds = field(default_factory=lambda: dict(probs={}, maps={}, rollout={}, norms={}))
-    rolled: Tensor | None = None
-
-    def __post_init__(self) -> None:
-        self.num_layers = len(self.backbone.plugged_blocks())
-        self.places = [Place.of(self.backbone, layer, self.size) for layer in range(self.num_layers)]
-        self.has_one_grid = len({grid for one in self.places for grid in (one.layout.hw, one.key_layout.hw)}) == 1
-
-    def __call__(self, name: str, tensor: Tensor, site: Any) -> None:
-        layer, place = site.index, self.places[site.index]
-        if name == 'block':
-            norms = token_norms(tensor)[0, place.layout.num_prefix :].unflatten(0, place.layout.hw)
-            self.kinds['norms'][layer] = image_tiles(norms, place.pixels)
-            return
-        self.kinds[name][layer] = attention_tiles(tensor, place, self.most_queries)
-        if name == 'probs' and self.has_one_grid:
-            step = attention_rollout([dense_maps(tensor.mean(2, keepdim=True), place)[:, 0]])
-            self.rolled = step if self.rolled is None else step @ self.rolled
-            layouts = [GlobalLayout(*one.hw, one.num_prefix) for one in (place.layout, place.key_layout)]
-            whole = replace(place, layout=layouts[0], key_layout=layouts[1])  # windows are undone
-            self.kinds['rollout'][layer] = attention_tiles(self.rolled[:, None, None], whole, self.most_queries)
+    return kinds

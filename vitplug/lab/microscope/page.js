@@ -3,7 +3,7 @@
   const byId = (id) => document.getElementById(id);
   const data = JSON.parse(byId('data').textContent);
   const numBlocks = Math.max(...data.models.map(({blocks}) => blocks));
-  const state = {image: 0, mode: data.modes[0], query: 'token', y: 0, x: 0, block: numBlocks - 1, head: -1, probe: null};
+  const state = {image: 0, query: 'token', y: 0, x: 0, block: numBlocks - 1, head: -1, probe: null};
   const LARGE = 448; // pixels: smaller images are drawn enlarged by a whole number
   const MOVES = {ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1]};
   const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
@@ -59,7 +59,7 @@
 
   /** The stored query that is asked for: its index among the tiles, and its row and column; none for the class token. */
   function queryOf(tiles) {
-    if (!tiles.queries || (state.query === 'prefix' && tiles.prefix[0])) return {index: 0, token: null};
+    if (state.query === 'prefix' && tiles.prefix[0]) return {index: 0, token: null};
     const {hw} = tiles.queries;
     const cell = tokenAt(tiles.queries, state.y, state.x).map((place) => Math.floor(place / tiles.step));
     return {index: tiles.prefix[0] + cell[0] * Math.ceil(hw[1] / tiles.step) + cell[1], token: keptToken(tiles, cell)};
@@ -150,10 +150,10 @@
     make('figcaption', {}, make('b', {}, title), make('span', {}, note)), ...content);
   const pickerFigure = titled('Token', 'click, or arrow keys', picker);
 
-  /** One panel for each model and kind of map that the mode shows. */
+  /** One panel for each model and kind of map that it has. */
   function buildPanels() {
-    panels = data.models.flatMap((_, model) => Object.entries(state.mode.kinds)
-      .filter(([kind]) => kind === 'gradcam' || data.images.some(({maps}) => maps[model][kind]))
+    panels = data.models.flatMap((_, model) => Object.entries(data.kinds)
+      .filter(([kind]) => data.images.some(({maps}) => maps[model][kind]))
       .map(([kind, note]) => newPanel(model, kind, note)));
     byId('panels').replaceChildren(pickerFigure, ...panels.map(({figure}) => figure));
   }
@@ -185,13 +185,13 @@
     const tiles = tilesOf(model, kind);
     if (!tiles) return null;
     const query = queryOf(tiles);
-    const values = valuesOf(tiles, tiles.heads > 1 ? state.head : -1, query.index);
+    const values = valuesOf(tiles, state.head, query.index);
     const onGrid = values.subarray(tiles.prefix[1]);
     return {tiles, query, values, low: Math.min(0, ...onGrid), high: Math.max(...onGrid)};
   }
 
   function paint(panel, low, high) {
-    const {view, canvas, model, kind} = panel;
+    const {view, canvas} = panel;
     const picture = pictures[state.image];
     const context = fit(canvas, picture, picture.grey);
     panel.low.textContent = view ? number(low) : '';
@@ -213,18 +213,14 @@
     if (state.probe) outline(context, picture.scale, tiles.keys, tokenAt(tiles.keys, ...state.probe), '#ff9d00');
   }
 
-  function captionOf({view, model, kind}) {
-    if (kind === 'gradcam') {
-      const {cams, maps} = data.images[state.image];
-      return cams[model] + (view || !maps[model].gradcam ? '' : ' It does not depend on the patch tokens of this block.');
-    }
+  function captionOf({view, model}) {
     if (!view) return 'This block has no such map.';
     const names = data.models[model].prefix.slice(0, view.tiles.prefix[1]);
     return names.map((name, i) => `to the ${name}: ${number(view.values[i])}`).join(', ');
   }
 
   /** The tiles of the last model's attention, whose queries the picker offers. */
-  const leading = () => ['probs', 'rollout'].map((kind) => tilesOf(data.models.length - 1, kind)).find(Boolean);
+  const leading = () => tilesOf(data.models.length - 1, 'probs');
 
   function paintPicker() {
     const picture = pictures[state.image];
@@ -314,11 +310,9 @@
 
   function buildControls() {
     byId('image').append(...data.images.map(({name}, value) => make('option', {value}, name)));
-    byId('mode').append(...data.modes.map(({title}, value) => make('option', {value}, title)));
     byId('query').parentElement.hidden = !data.models.some(({prefix}) => prefix.includes('cls_token'));
     byId('block').max = numBlocks - 1;
     onChange('image', 'change', ({value}) => { state.image = Number(value); show(); });
-    onChange('mode', 'change', ({value}) => { state.mode = data.modes[value]; show(); });
     onChange('query', 'change', ({value}) => { state.query = value; repaint(); });
     onChange('block', 'input', ({valueAsNumber}) => { state.block = valueAsNumber; repaint(); });
     onChange('head', 'input', ({valueAsNumber}) => { state.head = valueAsNumber; repaint(); });

@@ -20,8 +20,8 @@ from vitplug.hosting import PixelGrid
 from vitplug.lab.study.places import Place
 
 STEPS = 255
-#: Most cells along one side of a grid or window of keys, and of a map that has no queries: larger ones keep means.
-MOST_KEYS, LARGEST_MAP = 64, 128
+#: Most cells along one side of a grid or window of keys: larger ones keep means.
+MOST_KEYS = 64
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class Geometry:
     """What the tiles of one block show.
 
     Args:
-        heads: Number of heads, 1 for maps that have none.
-        queries: Where the grid of the queries lies in the image; None for one map of the whole image.
+        heads: Number of heads.
+        queries: Where the grid of the queries lies in the image.
         keys: The same of the keys.
         prefix: Tokens before the grid: of the queries, and of the keys.
         step: Rows, and columns, from one kept query to the next.
@@ -41,7 +41,7 @@ class Geometry:
     """
 
     heads: int
-    queries: PixelGrid | None
+    queries: PixelGrid
     keys: PixelGrid
     prefix: tuple[int, int] = (0, 0)
     step: int = 1
@@ -142,10 +142,3 @@ def _pooled(rows: Tensor, key_layout: Layout, pool: int) -> Tensor:
     prefix, grid = rows.tensor_split([key_layout.num_prefix], -1)
     cells = F.avg_pool2d(grid.unflatten(-1, key_layout.grid.hw), pool, ceil_mode=True)
     return torch.cat((prefix, cells.flatten(-2)), -1)
-
-
-def image_tiles(values: Tensor, pixels: PixelGrid) -> Tiles:
-    """The tile of one map of the whole image ``(h, w)``, a value for each token; means of squares of large maps."""
-    pool = ceil_div(max(pixels.hw), LARGEST_MAP)
-    cells = F.avg_pool2d(values[None], pool, ceil_mode=True) if pool > 1 else values[None]
-    return encode(cells.flatten()[None, None], Geometry(heads=1, queries=None, keys=pixels, pool=pool))

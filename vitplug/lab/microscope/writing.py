@@ -16,7 +16,7 @@ import numpy as np
 from matplotlib import colormaps
 from PIL import Image
 
-from .look import Kinds, Model, Prediction, View, grad_cam_tiles, look
+from .look import Kinds, Model, Prediction, View, look
 from .tiles import Tiles
 
 #: Millions of bytes of a page by default.
@@ -27,17 +27,12 @@ MOST_QUERIES = 64
 COLOURS = 'viridis'
 #: Larger PNGs become JPEGs.
 LARGEST_PNG, JPEG_QUALITY = 60_000, 88
-#: Title and maps of what the page can show, by name; what no model has is not offered.
-MODES = dict(
-    attention=('Attention', dict(probs='after the softmax', maps='after the plug on the maps')),
-    rollout=('Rollout', dict(rollout='rollout of blocks 0 to this one')),
-    gradcam=('Grad-CAM', dict(gradcam='Grad-CAM at the attention output')),
-    norms=('Token norms', dict(norms='norms of the output tokens')),
-)
+#: What the page can show, by name.
+KINDS = dict(probs='after the softmax', maps='after the plug on the maps')
 
 
-#: A view, and of each model its maps and what its Grad-CAM explains.
-Looked = tuple[View, Sequence[Kinds], Sequence[str]]
+#: A view, and the maps of each model.
+Looked = tuple[View, Sequence[Kinds]]
 
 
 def write_page(models: Sequence[Model], views: Sequence[View], facts: Mapping[str, str], max_mb: float) -> bytes:
@@ -50,17 +45,15 @@ def write_page(models: Sequence[Model], views: Sequence[View], facts: Mapping[st
         max_mb: Largest size in millions of bytes.
 
     Raises:
-        ValueError: If not even a single query fits, or a map is not finite.
+        ValueError: If no model has maps, a map is not finite, or not even a single query fits.
     """
-    cams = [[grad_cam_tiles(model, x) for model, x in zip(models, view.inputs, strict=True)] for view in views]
     most = MOST_QUERIES
     while True:
-        looked: list[Looked] = []
-        for view, of_view in zip(views, cams, strict=True):
-            kinds = [look(model, x, most) for model, x in zip(models, view.inputs, strict=True)]
-            for maps, (tiles, _) in zip(kinds, of_view, strict=True):
-                maps |= dict(gradcam=tiles) if tiles else {}
-            looked.append((view, kinds, [text for _, text in of_view]))
+        looked: list[Looked] = [
+            (view, [look(model, x, most) for model, x in zip(models, view.inputs, strict=True)]) for view in views
+        ]
+        if not _attention(looked):
+            raise ValueError('no block of the models has an attention map: there is nothing to look at')
         page = _page(models, looked, facts)
         share = max_mb * 1e6 / len(page)
         if share >= 1:
@@ -71,7 +64,7 @@ def write_page(models: Sequence[Model], views: Sequence[View], facts: Mapping[st
                 'images, or allow a larger file'
             )
         # Most of a page grows with the square of the side.
-        widest = max((max(tiles.geometry.queries.hw) for tiles in _attention(looked)), default=1)
+        widest = max(max(tiles.geometry.queries.hw) for tiles in _attention(looked))
         most = max(1, min(min(most, widest) - 1, int(min(most, widest) * share**0.5)))
 
 
@@ -88,20 +81,19 @@ def facts_of(models: Sequence[Model], images: Sequence[object], made_by: str) ->
 
 
 def _attention(looked: Sequence[Looked]) -> list[Tiles]:
-    return [tiles for _, kinds, _ in looked for maps in kinds for tiles in maps.get('probs', {}).values()]
+    return [tiles for _, kinds in looked for maps in kinds for tiles in maps['probs'].values()]
 
 
 def _page(models: Sequence[Model], looked: Sequence[Looked], facts: Mapping[str, str]) -> bytes:
     blob = bytearray()
-    there = {kind for _, kinds, _ in looked for maps in kinds for kind in maps}
     images = []
-    for view, kinds, cams in looked:
+    for view, kinds in looked:
         said = (*view.predictions, *([view.truth] if view.truth else []))
         maps = [
             {kind: _stored(tiles, model, blob) for kind, tiles in of_model.items()}
             for model, of_model in zip(models, kinds, strict=True)
         ]
-        image = dict(name=view.name, src=picture_url(view.picture), hw=view.picture.shape[:2], maps=maps, cams=cams)
+        image = dict(name=view.name, src=picture_url(view.picture), hw=view.picture.shape[:2], maps=maps)
         images.append(image | dict(predictions=[_said(one) for one in said]))
     content = dict(
         colours=(colormaps[COLOURS](np.arange(256))[:, :3] * 255).round().astype(int).tolist(),
@@ -109,7 +101,7 @@ def _page(models: Sequence[Model], looked: Sequence[Looked], facts: Mapping[str,
             dict(title=one.title, blocks=len(one.backbone.plugged_blocks()), prefix=list(one.backbone.prefix_names))
             for one in models
         ],
-        modes=[dict(id=name, title=title, kinds=own) for name, (title, own) in MODES.items() if there & own.keys()],
+        kinds=KINDS,
         images=images,
     )
     parts = {

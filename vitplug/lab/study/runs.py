@@ -295,7 +295,7 @@ def read_runs(
 
 def _of_ablation(folder: Path, label: str, **settings: Any) -> Iterator[Run]:
     """The finished cells of an ablation, paired by seed."""
-    from vitplug.lab.ablate.cells import read_cell
+    from vitplug.lab.ablate.cells import CONFIG, read_cell
 
     cells = [read_cell(path.parent) for path in sorted(folder.glob('cells/*/cell.json'))]
     finished = [cell for cell in cells if cell.is_done and cell.checkpoint]
@@ -304,7 +304,7 @@ def _of_ablation(folder: Path, label: str, **settings: Any) -> Iterator[Run]:
     # The variant without plugs first: others are compared with it.
     for cell in sorted(finished, key=lambda cell: (cell.label.split(', ')[0] != NONE, cell.label, cell.seed)):
         name = f'{label}, {cell.label}' if label else cell.label
-        yield read_run(str(cell.config), str(cell.checkpoint), name, seed=cell.seed, **settings)
+        yield read_run(str(cell.folder / CONFIG), str(cell.checkpoint), name, seed=cell.seed, **settings)
 
 
 def read_run(

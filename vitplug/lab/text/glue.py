@@ -3,13 +3,18 @@
 Each seed is a training: head, dropout and order of the data come from it, the same for all plugs. A result is a file in
 ``OUT/TASK``, named by plugs, seed and the hash of all that it depends on; a call adds what is missing, and prints all
 results. Plugs are compared with the model without them, seed by seed, where nothing else differs.
+
+GLUE (Wang et al., ICLR 2019) has a folder for each task with ``train.tsv`` and ``dev.tsv``: UTF-8, fields between tabs
+without quoting, and a line of column names, but for CoLA. Test sets have no labels and are not read.
 """
 
 import argparse
+import csv
 import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +26,17 @@ from torch import nn
 
 from vitplug.adapters import load_plugs, plug_in
 from vitplug.commands import command_parser
+from vitplug.files.folders import of_file, of_names
 from vitplug.files.whole import write_text
 from vitplug.plugs.text import NONE
-from vitplug.statistics.seeds import Comparison, compare, mean_and_sd
+from vitplug.statistics.seeds import compare, mean_and_sd
 from vitplug.tables import format_table
 
-from .data import HIGHEST, TASKS, Example, Task, content_of, read_examples, vocabulary_content
-from .pretrain import RECORD
+from .pretrain import RECORD, make_trainer, vocabulary_content
 
-WARMUP, ALL = 0.1, 'all'
+WARMUP, ALL, HIGHEST = 0.1, 'all', 5.0
+#: Sentences, and the index of the class or a number.
+Example = tuple[tuple[str, ...], float]
 #: The metrics, of answers and predictions; those of correlation are NaN where either is constant.
 METRICS = dict(
     accuracy=metrics.accuracy_score,
@@ -40,9 +47,61 @@ METRICS = dict(
 )
 
 
+@dataclass(frozen=True)
+class Task:
+    """A task of GLUE.
+
+    Attributes:
+        columns: Names of the columns of the one or two sentences and of the label.
+        metrics: Names of :data:`METRICS`; the first one is in Refiner's Table 6.
+        labels: The classes; none if labels are numbers from 0 to 5.
+        epochs: Passes over the training data.
+        dev: The development sets.
+        both_orders: Whether training has each pair in both orders.
+        heading: The names of all columns; None for those in the first line.
+    """
+
+    columns: tuple[str, ...]
+    metrics: tuple[str, ...] = ('accuracy',)
+    labels: tuple[str, ...] = ('0', '1')
+    epochs: int = 3
+    dev: tuple[str, ...] = ('dev',)
+    both_orders: bool = False
+    heading: tuple[str, ...] | None = None
+
+
+_ENTAILED, _CLASSES = ('entailment', 'not_entailment'), ('contradiction', 'entailment', 'neutral')
+TASKS = {
+    'CoLA': Task(('sentence', 'label'), ('matthews',), heading=('source', 'label', 'mark', 'sentence')),
+    'SST-2': Task(('sentence', 'label')),
+    'MRPC': Task(('#1 String', '#2 String', 'Quality'), ('accuracy', 'f1'), both_orders=True),
+    'STS-B': Task(('sentence1', 'sentence2', 'score'), ('spearman', 'pearson'), (), epochs=10, both_orders=True),
+    'QQP': Task(('question1', 'question2', 'is_duplicate'), ('accuracy', 'f1')),
+    'MNLI': Task(('sentence1', 'sentence2', 'gold_label'), labels=_CLASSES, dev=('dev_matched', 'dev_mismatched')),
+    'QNLI': Task(('question', 'sentence', 'label'), labels=_ENTAILED),
+    'RTE': Task(('sentence1', 'sentence2', 'label'), labels=_ENTAILED, epochs=10),
+}
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Fine-tunes and evaluates."""
-    args = _parser().parse_args(argv)
+    parser = command_parser(
+        'glue',
+        'Fine-tune on tasks of GLUE and evaluate on their development sets, with several seeds. A call '
+        'adds what is missing in a folder of results; with and without plugs in one folder, they are compared.',
+    )
+    add = parser.add_argument
+    add('task', choices=(*TASKS, ALL), metavar='TASK', help=f'{", ".join(TASKS)}, or {ALL}')
+    add('--data', required=True, metavar='DIR', help="GLUE's folders, such as DIR/CoLA with train.tsv and dev.tsv")
+    add('--out', required=True, metavar='DIR', help='folder of results')
+    add('--model', required=True, metavar='DIR', help='folder that pretrain has written')
+    add('--seeds', type=int, default=5, metavar='N', help='trainings of each task (default 5)')
+    add('--epochs', type=int, metavar='N', help='default 3, and 10 for RTE and STS-B')
+    add('--lr', type=float, default=3e-4, help='learning rate of the head (default 3e-4)')
+    add('--layer-decay', type=float, default=0.8, help='factor of rates from layer to layer (default 0.8)')
+    add('--batch', type=int, default=32, metavar='N', help='examples of a step (default 32)')
+    add('--length', type=int, default=128, metavar='N', help='most tokens of an example (default 128)')
+    args = parser.parse_args(argv)
     data = {
         name: {split: read_examples(name, args.data, split) for split in ('train', *TASKS[name].dev)}
         for name in (TASKS if args.task == ALL else [args.task])
@@ -54,26 +113,54 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-class Sentences(torch.utils.data.Dataset):
-    """Examples as inputs of a model; of two sentences, the longer one is cut. Targets that are numbers are up to 1."""
+# --- files ---
 
-    def __init__(self, examples: Sequence[Example], tokenizer: Any, length: int, task: Task):
-        self.examples, self.tokenizer, self.length, self.task = examples, tokenizer, length, task
 
-    def __len__(self) -> int:
-        return len(self.examples)
+def read_examples(name: str, data: str | Path, split: str) -> list[Example]:
+    """Reads a file of a task.
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        texts, target = self.examples[index]
-        inputs = self.tokenizer(*texts, truncation='longest_first', max_length=self.length)
-        return dict(inputs, labels=target if self.task.labels else target / HIGHEST)
+    Lines with another number of fields or a wrong label are left out, as by ELECTRA's code, and counted in a line.
+
+    Args:
+        name: The task.
+        data: The folder with a folder for each task.
+        split: Name of the file without its ending.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If no line can be read.
+    """
+    task, path = TASKS[name], Path(data, name, f'{split}.tsv')
+    with open(path, encoding='utf-8-sig', newline='') as file:
+        lines = csv.DictReader(file, task.heading, restkey='more', delimiter='\t', quoting=csv.QUOTE_NONE)
+        found = [_example(task, fields) for fields in lines]
+    examples = [example for example in found if example is not None]
+    if len(examples) < len(found):
+        print(f'{path}: {len(found) - len(examples)} lines left out, {len(examples)} kept')
+    if not examples:
+        raise ValueError(f'{path} has no example: expected columns {task.columns}, labels {task.labels or "0 to 5"}')
+    return examples
+
+
+def _example(task: Task, fields: Mapping[str, Any]) -> Example | None:
+    """The sentences and the target in a line; None if it cannot be read."""
+    *sentences, label = map(fields.get, task.columns)
+    if 'more' in fields or None in (*sentences, label):
+        return None
+    if label in task.labels:
+        return tuple(sentences), task.labels.index(label)
+    number = float(label) if not task.labels and re.fullmatch(r'\d+(\.\d*)?', label) else HIGHEST + 1
+    return (tuple(sentences), number) if number <= HIGHEST else None
+
+
+# --- trainings ---
 
 
 def classifier(folder: str, num_outputs: int) -> tuple[nn.Module, Any]:
-    """The model of a folder with its plugs and a new head for sentences, and its tokenizer.
+    """The model of a folder of ``pretrain`` with its plugs and a new head for sentences, and its tokenizer.
 
     Args:
-        folder: A folder that ``pretrain`` has written.
+        folder: The folder.
         num_outputs: Outputs of the head; 1 for a number.
 
     Raises:
@@ -93,7 +180,7 @@ def classifier(folder: str, num_outputs: int) -> tuple[nn.Module, Any]:
     return network, transformers.AutoTokenizer.from_pretrained(folder)
 
 
-def run(name: str, data: Mapping[str, Sequence[Example]], seed: int, args: argparse.Namespace) -> None:
+def run(name: str, data: dict[str, Sequence[Example]], seed: int, args: argparse.Namespace) -> None:
     """Trains and evaluates, unless there is a result of the same content.
 
     Raises:
@@ -101,21 +188,33 @@ def run(name: str, data: Mapping[str, Sequence[Example]], seed: int, args: argpa
     """
     from transformers import DataCollatorWithPadding
 
-    from .training import make_trainer
-
     task = TASKS[name]
     torch.manual_seed(seed)
     model, tokenizer = classifier(args.model, len(task.labels) or 1)
     label, epochs = model.base_model.config.plugs, args.epochs or task.epochs
     weights = sorted([Path(args.model, 'config.json'), *Path(args.model).glob('*.safetensors')])
-    made_of = dict(plugs=label, weights=content_of(*(path.read_bytes() for path in weights)))
-    made_of |= dict(shared=_shared_content(data, epochs, tokenizer, args))
-    path = Path(args.out, name, f'{label}_seed{seed}_{content_of(repr(made_of).encode())}.json')
+    record = Path(args.model, RECORD)
+    before = json.loads(record.read_text()) if record.is_file() else {}
+    before.pop('plugs', None)
+    # What results depend on beside plugs and weights: data, recipe and how the weights were trained.
+    recipe = (args.lr, args.layer_decay, args.batch, args.length, epochs)
+    shared = of_names(map(repr, (data, recipe, vocabulary_content(tokenizer), before)))
+    made_of = dict(plugs=label, weights=of_names(map(of_file, weights)), shared=shared)
+    path = Path(args.out, name, f'{label}_seed{seed}_{of_names([repr(made_of)])}.json')
     if path.is_file():
         return
     turned = [(texts[::-1], target) for texts, target in data['train'] if task.both_orders]
-    sets = {split: Sentences(examples, tokenizer, args.length, task) for split, examples in data.items()}
-    sets['train'].examples = [*data['train'], *turned]
+    sets = {
+        split: [
+            # Of two sentences, the longer one is cut. Targets that are numbers are up to 1.
+            dict(
+                tokenizer(*texts, truncation='longest_first', max_length=args.length),
+                labels=target if task.labels else target / HIGHEST,
+            )
+            for texts, target in examples
+        ]
+        for split, examples in (data | dict(train=[*data['train'], *turned])).items()
+    }
     steps = epochs * math.ceil(len(sets['train']) / args.batch)
     given = dict(train_dataset=sets['train'], data_collator=DataCollatorWithPadding(tokenizer))
     settings = dict(save_strategy='no', logging_strategy='no')
@@ -132,15 +231,6 @@ def run(name: str, data: Mapping[str, Sequence[Example]], seed: int, args: argpa
             values['mismatched ' * split.endswith('mismatched') + metric] = value if math.isfinite(value) else None
     write_text(path, json.dumps(made_of | dict(seed=seed, values=values), indent=1))
     print(f'{name}, {label}, seed {seed}: {values}', flush=True)
-
-
-def _shared_content(data: Mapping, epochs: int, tokenizer: Any, args: argparse.Namespace) -> str:
-    """The hash of all that results depend on, plugs and weights aside: data, recipe and how weights were trained."""
-    record = Path(args.model, RECORD)
-    before = json.loads(record.read_text()) if record.is_file() else {}
-    before.pop('plugs', None)
-    recipe = (args.lr, args.layer_decay, args.batch, args.length, epochs)
-    return content_of(*(repr(part).encode() for part in (data, recipe, vocabulary_content(tokenizer), before)))
 
 
 def table(out: Path) -> str:
@@ -161,33 +251,10 @@ def table(out: Path) -> str:
         compared = compare(labels, plain) if plain else {}
         for label, by_seed in labels.items():
             mean, sd = mean_and_sd([*by_seed.values()])
-            cells = ('undefined' if mean is None else f'{mean:.1f}', '' if sd is None else f'{sd:.1f}')
-            rows.append((*key, label, str(len(by_seed)), *cells, *_difference(compared.get(label))))
+            figures = ('undefined' if mean is None else f'{mean:.1f}', '' if sd is None else f'{sd:.1f}')
+            difference = ends = verdict = ''
+            if (one := compared.get(label)) and one.difference is not None:
+                difference, verdict = f'{one.difference:+.1f}', one.verdict.value
+                ends = '' if one.low is None else f'{one.low:+.1f} to {one.high:+.1f}'
+            rows.append((*key, label, str(len(by_seed)), *figures, difference, ends, verdict))
     return format_table(rows, range(4, 9))
-
-
-def _difference(comparison: Comparison | None) -> tuple[str, str, str]:
-    if comparison is None or comparison.difference is None:
-        return '', '', ''
-    ends = '' if comparison.low is None else f'{comparison.low:+.1f} to {comparison.high:+.1f}'
-    return f'{comparison.difference:+.1f}', ends, comparison.verdict.value
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = command_parser(
-        'glue',
-        'Fine-tune on tasks of GLUE and evaluate on their development sets, with several seeds. A call '
-        'adds what is missing in a folder of results; with and without plugs in one folder, they are compared.',
-    )
-    add = parser.add_argument
-    add('task', choices=(*TASKS, ALL), metavar='TASK', help=f'{", ".join(TASKS)}, or {ALL}')
-    add('--data', required=True, metavar='DIR', help="GLUE's folders, such as DIR/CoLA with train.tsv and dev.tsv")
-    add('--out', required=True, metavar='DIR', help='folder of results')
-    add('--model', required=True, metavar='DIR', help='folder that pretrain has written')
-    add('--seeds', type=int, default=5, metavar='N', help='trainings of each task (default 5)')
-    add('--epochs', type=int, metavar='N', help='default 3, and 10 for RTE and STS-B')
-    add('--lr', type=float, default=3e-4, help='learning rate of the head (default 3e-4)')
-    add('--layer-decay', type=float, default=0.8, help='factor of rates from layer to layer (default 0.8)')
-    add('--batch', type=int, default=32, metavar='N', help='examples of a step (default 32)')
-    add('--length', type=int, default=128, metavar='N', help='most tokens of an example (default 128)')
-    return parser

@@ -2,34 +2,54 @@
 
 BERT-Small is the masked language model that ELECTRA's authors compare with (Clark et al., ICLR 2020): ELECTRA's small
 network, whose embeddings are narrower than its tokens, trained on masked words. transformers has it as ElectraModel,
-with its sizes as defaults.
+with its sizes as defaults, and trains it.
 """
 
-import argparse
 import json
-from collections.abc import Sequence
+import math
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from vitplug.adapters import plug_in
 from vitplug.commands import command_parser
+from vitplug.files.folders import of_file, of_names
 from vitplug.files.whole import write_text
 from vitplug.plugs.text import NONE, PLUGS_HELP, label_of
 
-from .data import IGNORED, MaskedWords, content_of, cut, vocabulary_content
-
 HELD_OUT, MOST_HELD_OUT, RECORD = 50, 512, 'made_of.json'
+NUM_SPECIAL, TWO_SEGMENTS, MASKED, REPLACED, IGNORED = 3, 0.9, 0.15, 0.85, -100
+WEIGHT_DECAY, EPSILON, CLIP = 0.01, 1e-6, 1.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Pre-trains a model, from the last checkpoint on; every 50th sequence, 512 at most, is held out."""
-    args = _parser().parse_args(argv)
+    parser = command_parser(
+        'pretrain',
+        'Pre-train a language model on masked words. The defaults are those of BERT-Small; the same call '
+        'goes on where it stopped.',
+    )
+    add = parser.add_argument
+    add('text', nargs='+', metavar='TEXT', help='text files, or folders of *.txt; blank lines part documents')
+    add('--out', required=True, metavar='DIR', help='folder of the model: new, or of the same call')
+    add('--vocab', required=True, metavar='FILE', help='vocab.txt of BERT')
+    add('--model', metavar='DIR', help='folder with a config.json of ELECTRA (default: BERT-Small)')
+    add('--plugs', default=NONE, help=PLUGS_HELP)
+    add('--steps', type=int, default=1_450_000, metavar='N', help='default 1450000')
+    add('--batch', type=int, default=128, metavar='N', help='sequences of a step (default 128)')
+    add('--length', type=int, default=128, metavar='N', help='most tokens of a sequence (default 128)')
+    add('--lr', type=float, default=5e-4, help='highest learning rate (default 5e-4)')
+    add('--warmup', type=int, default=10_000, metavar='N', help='steps of the warm-up (default 10000)')
+    add('--seed', type=int, default=0, help='default 0')
+    add('--save-every', type=int, default=1000, metavar='N', help='steps between saved states (default 1000)')
+    args = parser.parse_args(argv)
     import transformers  # --help works without it
-
-    from .training import make_trainer
 
     folders = map(Path, args.text)
     files = [file for path in folders for file in (sorted(path.rglob('*.txt')) if path.is_dir() else [path])]
@@ -42,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         plugs=label_of(args.plugs),
         model={key: value for key, value in config.to_diff_dict().items() if key != 'transformers_version'},
         vocabulary=vocabulary_content(tokenizer),
-        text=content_of(*(file.read_bytes() for file in files)),
+        text=of_names(map(of_file, files)),
     )
     transformers.set_seed(args.seed)
     model = plug_in(transformers.ElectraForMaskedLM(config), args.plugs)
@@ -84,6 +104,67 @@ def claim(folder: Path, made_of: dict[str, Any]) -> None:
         raise ValueError(f'{folder} is made of other {", ".join(differing)}; choose another --out')
 
 
+# --- words ---
+
+
+def vocabulary_content(tokenizer: Any) -> str:
+    """The hash of a vocabulary: its tokens in their order."""
+    words = tokenizer.get_vocab()
+    return of_names(sorted(words, key=words.get))
+
+
+def cut(files: Iterable[Path], tokenizer: Any, length: int) -> list[np.ndarray]:
+    """Documents, which blank lines part, as sequences of tokens; none has parts of two.
+
+    Args:
+        files: The texts; one at a time is in memory.
+        tokenizer: The tokenizer.
+        length: Most tokens of a sequence with its special ones.
+    """
+    parts, size, kind = [], length - NUM_SPECIAL, np.min_scalar_type(len(tokenizer))  # a corpus is large
+    for file in files:
+        for text in re.split(r'\n\s*\n', file.read_text('utf-8-sig')):
+            ids = np.asarray(tokenizer(text, add_special_tokens=False)['input_ids'], kind)
+            parts += [ids[at : at + size] for at in range(0, len(ids), size)]
+    return parts
+
+
+class MaskedWords(torch.utils.data.Dataset):
+    """Sequences of tokens without special ones, with masked words, as ELECTRA has them.
+
+    Nine of ten are in two segments. 15 % of the words of each, at least one, are to be predicted; 85 % of these become
+    ``[MASK]``. What is masked follows from seed, epoch and index: a training that goes on has the same masks.
+    """
+
+    def __init__(self, parts: Sequence[np.ndarray], tokenizer: Any, seed: int):
+        self.parts, self.tokenizer, self.seed, self.epoch = parts, tokenizer, seed, 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Called by accelerate before each pass."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def __getitem__(self, index: int) -> dict[str, list[int]]:
+        """``input_ids``, ``token_type_ids``, and ``labels``: the tokens to predict, and -100 elsewhere."""
+        draw = np.random.default_rng((self.seed, self.epoch, index))
+        words, start, end = self.parts[index].tolist(), self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
+        middle = len(words) // 2 if draw.random() < TWO_SEGMENTS else len(words)
+        second = [*words[middle:], end] if middle < len(words) else []
+        ids = np.array([start, *words[:middle], end, *second], np.int64)
+        places = np.flatnonzero(~np.isin(ids, self.tokenizer.all_special_ids))
+        chosen = draw.permutation(places)[: max(1, round(MASKED * len(places)))]
+        labels = np.full_like(ids, IGNORED)
+        labels[chosen] = ids[chosen]
+        ids[chosen[draw.random(len(chosen)) < REPLACED]] = self.tokenizer.mask_token_id
+        types = [0] * (len(ids) - len(second)) + [1] * len(second)
+        return dict(input_ids=ids.tolist(), token_type_ids=types, labels=labels.tolist())
+
+
+# --- training, for GLUE too ---
+
+
 def masked_loss(model: nn.Module, inputs: dict[str, Tensor], return_outputs: bool = False, **rest: Any) -> Any:
     """Mean cross-entropy of the masked words of a batch; these alone go through the head."""
     labels = inputs['labels']
@@ -94,23 +175,55 @@ def masked_loss(model: nn.Module, inputs: dict[str, Tensor], return_outputs: boo
     return (loss, dict(loss=loss)) if return_outputs else loss
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = command_parser(
-        'pretrain',
-        'Pre-train a language model on masked words. The defaults are those of BERT-Small; the same call '
-        'goes on where it stopped.',
+def make_optimizer(model: nn.Module, lr: float, layer_decay: float = 1.0) -> torch.optim.AdamW:
+    """AdamW with learning rates by layer, and no weight decay of biases and norms.
+
+    With L blocks, the head learns at ``lr``, block i (from 0) at ``lr * layer_decay ** (L + 1 - i)``, embeddings at
+    ``lr * layer_decay ** (L + 2)``, as in ELECTRA's code. A block's plugs learn at the rate of the block.
+    """
+    last, groups = model.config.num_hidden_layers + 2, {}
+    for name, parameter in model.named_parameters():
+        block = re.search(r'\.layer\.(\d+)\.', name)
+        depth = int(block[1]) + 1 if block else 0 if '.embeddings' in name else last
+        key = lr * layer_decay ** (last - depth), WEIGHT_DECAY if parameter.ndim > 1 else 0.0
+        groups.setdefault(key, dict(params=[], lr=key[0], weight_decay=key[1]))['params'].append(parameter)
+    return torch.optim.AdamW(list(groups.values()), eps=EPSILON)
+
+
+def make_trainer(
+    model: nn.Module, args: Any, steps: int, warmup: float, seed: int, data: dict[str, Any], **settings: Any
+) -> Any:
+    """transformers' ``Trainer``: linear warm-up times linear decay to 0, gradients of norm 1 at most.
+
+    Args:
+        model: The model.
+        args: Options of the command: ``out``, ``batch``, ``lr``, and ``layer_decay`` if rates differ by layer.
+        steps: Steps of the training.
+        warmup: Steps of the warm-up.
+        seed: Seed of the order of the data and of dropout.
+        data: The Trainer's ``train_dataset``, ``data_collator`` and ``eval_dataset``.
+        settings: Further ``TrainingArguments``.
+
+    Raises:
+        ValueError: If each step would have more than ``args.batch`` examples.
+    """
+    import transformers
+
+    class FiniteLoss(transformers.TrainerCallback):
+        """Ends a training whose loss is not finite, before anything of it is saved."""
+
+        def on_log(self, args, state, control, logs=None, **rest) -> None:
+            if not all(math.isfinite(value) for name, value in (logs or {}).items() if name in ('loss', 'eval_loss')):
+                raise ValueError(f'the loss is not finite at step {state.global_step}: set a lower --lr')
+
+    settings |= dict(per_device_train_batch_size=args.batch, per_device_eval_batch_size=args.batch, max_steps=steps)
+    settings |= dict(logging_nan_inf_filter=False, remove_unused_columns=False, max_grad_norm=CLIP)
+    settings |= dict(report_to='none', disable_tqdm=True, dataloader_pin_memory=torch.cuda.is_available())
+    settled = transformers.TrainingArguments(args.out, seed=seed, data_seed=seed, **settings)
+    if settled.train_batch_size * settled.world_size != args.batch:
+        raise ValueError('several GPUs would make the batch larger than --batch: set CUDA_VISIBLE_DEVICES=0')
+    optimizer = make_optimizer(model, args.lr, getattr(args, 'layer_decay', 1.0))
+    rate = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: (1 - step / steps) * min(1.0, step / max(warmup, 1.0))
     )
-    add = parser.add_argument
-    add('text', nargs='+', metavar='TEXT', help='text files, or folders of *.txt; blank lines part documents')
-    add('--out', required=True, metavar='DIR', help='folder of the model: new, or of the same call')
-    add('--vocab', required=True, metavar='FILE', help='vocab.txt of BERT')
-    add('--model', metavar='DIR', help='folder with a config.json of ELECTRA (default: BERT-Small)')
-    add('--plugs', default=NONE, help=PLUGS_HELP)
-    add('--steps', type=int, default=1_450_000, metavar='N', help='default 1450000')
-    add('--batch', type=int, default=128, metavar='N', help='sequences of a step (default 128)')
-    add('--length', type=int, default=128, metavar='N', help='most tokens of a sequence (default 128)')
-    add('--lr', type=float, default=5e-4, help='highest learning rate (default 5e-4)')
-    add('--warmup', type=int, default=10_000, metavar='N', help='steps of the warm-up (default 10000)')
-    add('--seed', type=int, default=0, help='default 0')
-    add('--save-every', type=int, default=1000, metavar='N', help='steps between saved states (default 1000)')
-    return parser
+    return transformers.Trainer(model, settled, optimizers=(optimizer, rate), callbacks=[FiniteLoss()], **data)
