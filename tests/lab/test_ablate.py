@@ -177,10 +177,11 @@ def wait_for(path: Path) -> str:
 
 @pytest.mark.integration
 def test_jobs_of_submitit_train_cells(tmp_path):
-    pytest.importorskip('submitit')
+    submitit = pytest.importorskip('submitit')
     cells = [cell_in(tmp_path, name) for name in ('a', 'fails')]
-    slurm = (tmp_path / 'jobs', dict(timeout_min=2))
-    engines.train(cells, jobs=2, told=lambda text: None, slurm=slurm, cluster='local')
+    executor = submitit.AutoExecutor(tmp_path / 'jobs', 'local')
+    executor.update_parameters(timeout_min=2)
+    engines.train(cells, jobs=2, told=lambda text: None, executor=executor)
     assert cells[0].is_done and not cells[1].is_done and cells[1].error
 
 

@@ -61,7 +61,6 @@ ON_VIT = {
         {'backbone.plugs.rel_pos_mlp': LAYERS * 5 * 9 * (2 * 7 + 7 * HEADS)},
     ),
     'GAB': (dict(type='GaussianAttentionBias'), {}),
-    'residual': (dict(type='ResidualAttention'), {}),
     # Written out, the scores of a fused call would be those of 1, 2 and 3 blocks; counted is the recursion.
     'residual, low memory': (dict(type='ResidualAttention', low_memory=True), {}),
     'broad': (
@@ -201,20 +200,12 @@ TOKENS_S, DIMS_S, LAYERS_S = 197, 384, 12
 # Additional FLOPs of ViT-S in millions, Tables 13 and 14 of the paper of Context Broadcasting.
 PAPERS_MILLIONS = {
     'cb': 0.9,
-    'cb-msa': 0.9,
     'cb-both': 1.8,
-    'cb-front': 0.9,
-    'cb-mid': 3.6,
-    'cb-gate': 0.9,
-    'cb-gate-both': 1.8,
     'cb-gate-mid': 3.6,
-    'cb-hybrid': 1.8,
-    'cb-hybrid-both': 3.6,
     'cb-hybrid-mid': 7.3,
 }
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize('plug', PAPERS_MILLIONS)
 def test_elementwise_work_of_cb_is_the_papers(plug):
     costs = costs_of(f'context_broadcast/deit-s-p16-{plug}_8xb128-300e_in1k.py', (3, 224, 224))

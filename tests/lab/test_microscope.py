@@ -118,7 +118,6 @@ def test_fewer_queries_means_of_keys_and_prefix_tokens_as_they_are(monkeypatch):
         (3, [10, 20, 30], ''),
         (1, [10, 10, 10], ''),
         (4, [10, 10, 10], 'channel 0 of 4'),
-        (2, [10] * 3, 'channel 0 of 2'),
     ],
 )
 def test_pictures_of_other_than_three_channels_say_what_they_show(channels, shown, note):

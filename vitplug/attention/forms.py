@@ -50,7 +50,8 @@ def with_biases(a: Attention) -> tuple[Tensor, Tensor, Tensor | None]:
         if isinstance(bias, QueryBias):
             q, k = _widened(q, k, bias, a.scale)
             biases = tuple(other for other in biases if other is not bias)
-    pairs = expand_all(biases, BIAS_STEP)
+    # As surplus_of: an exported graph has symbols of sizes.
+    pairs = expand_all(biases, BIAS_STEP if isinstance(k.shape[-2], int) else 1)
     total = pairs if a.mask is None else a.mask if pairs is None else a.mask + pairs
     return q, k, None if total is None else total.to(q.dtype)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .bias import DenseBias, PairBias, expand_all
 from .carry import Carry
-from .tuning import BIAS_STEP, WIDTH_OF_CALL
+from .tuning import WIDTH_OF_CALL, surplus_of
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Attention(NamedTuple):
             for t, more in ((self.k, of_keys), (self.v, extra.v))
         )
         count, bias, mask = k.shape[-2] - self.num_keys, self.expand_bias(), self.mask
-        surplus = -k.shape[-2] % BIAS_STEP
+        surplus = surplus_of(k.shape[-2])
         if bias is not None:
             bias = F.pad(bias, (0, count))
             if extra.logits is not None:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .grids import GridPair
 from .layouts import HIDDEN, Layout, Slots
-from .tuning import BIAS_STEP
+from .tuning import surplus_of
 
 #: A mask of tokens that count, what makes it when it is first read, or None for all.
 Valid = Tensor | Callable[[], Tensor | None] | None
@@ -167,7 +167,7 @@ class Site:
             mask = self.softmax_mask()
             if mask is None:
                 return None
-            keys, surplus = mask.shape[-1], -mask.shape[-1] % BIAS_STEP
+            keys, surplus = mask.shape[-1], surplus_of(mask.shape[-1])
             self._call_mask = F.pad(mask, (0, surplus)) if surplus else mask
             if surplus and (self.attends_padding or self.valid_keys is None):  # one memory for all forms of the mask
                 self._softmax_mask = self._call_mask[..., :keys]

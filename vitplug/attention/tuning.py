@@ -15,6 +15,11 @@ PADDED_VALUES = 8
 _pretended: str | None = None
 
 
+def surplus_of(keys: int) -> int:
+    """Entries after the keys in the rows of a bias; none in an exported graph, which would be for some sizes alone."""
+    return -keys % BIAS_STEP if isinstance(keys, int) else 0
+
+
 def on_cpu(device: torch.device) -> bool:
     """Whether the forms for a CPU serve; all other devices get those for a GPU."""
     return (_pretended or device.type) == 'cpu'

@@ -15,7 +15,7 @@ from ..attention.bias import DenseBias
 from ..attention.grids import GridPair, distances, finer, kept_for_few
 from ..attention.precision import at_least_float32
 from ..attention.site import Site
-from ..attention.tuning import BIAS_STEP
+from ..attention.tuning import surplus_of
 from .checks import check_choice, check_flag, check_number
 from .learned import FoldsConstants, LearnedVectors
 from .plug import LayerPlan, Plug
@@ -179,5 +179,5 @@ def _minus_squares(
     if reference is not None:
         dy, dx = (d * (of / side) for d, of, side in zip((dy, dx), reference, finer(pairs), strict=True))
     squares = -(dy.square()[:, None, :, None] + dx.square()[None, :, None, :]).flatten(2).flatten(0, 1)
-    sides = (pairs.keys.num_prefix, -pairs.keys.num_tokens % BIAS_STEP, pairs.queries.num_prefix, 0)
+    sides = (pairs.keys.num_prefix, surplus_of(pairs.keys.num_tokens), pairs.queries.num_prefix, 0)
     return F.pad(squares, sides, value=FAR)

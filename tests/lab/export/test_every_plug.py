@@ -58,25 +58,17 @@ def test_any_size(host, plugs, tmp_path):
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize(('patch', 'own'), [(16, 512), (4, 96)])
-def test_blended_scores_have_one_form_for_all_sizes(patch, own):
-    """Above 2048 tokens the scores are written out as a sum elsewhere; a graph of that form refused the own size."""
+@pytest.mark.parametrize(
+    ('patch', 'own', 'plugs', 'has_cls'),
+    [(16, 512, 'residual', True), (4, 96, 'residual', True), (4, 32, 'gab', False)],
+)
+def test_what_is_chosen_for_speed_has_one_form_for_all_sizes(patch, own, plugs, has_cls):
+    """Scores are written out as a sum above 2048 tokens, and rows of biases are multiples of 8, elsewhere."""
     arch = dict(embed_dims=12, num_layers=2, num_heads=2, feedforward_channels=24)
-    model = VisionTransformer(arch=arch, img_size=own, patch_size=patch, plugs='residual').eval()
+    settings = dict() if has_cls else dict(with_cls_token=False, out_type='featmap')
+    model = VisionTransformer(arch=arch, img_size=own, patch_size=patch, plugs=plugs, **settings).eval()
     x = images(own * 3 // 2, own * 3 // 2 + 32, 3).float()
     assert open_sizes(trace(model, x, AXES), x, AXES) == (patch + 1, 1)
-
-
-@pytest.mark.integration
-def test_bins_of_any_size_are_pooled(tmp_path):
-    class Pool(torch.nn.Module):
-        def forward(self, images):
-            return (torch.nn.functional.adaptive_avg_pool2d(images, (3, 2)),)
-
-    run = write(trace(Pool(), images(16, 24, 3).float(), AXES), tmp_path / 'model.onnx')
-    for batch, height, width in ((2, 24, 16), (1, 17, 23)):
-        x = images(height, width, batch).float()
-        assert_close(run(x), [*Pool()(x)])
 
 
 @pytest.mark.integration

@@ -42,7 +42,13 @@ def main(argv: Sequence[str] | None = None) -> int:
                  if not cell.is_done)  # fmt: skip
         print('\n'.join(lines))
         return 0
-    train(cells, args.jobs, slurm=(out / 'jobs', args.slurm) if args.slurm else None)
+    executor = None
+    if args.slurm:
+        import submitit
+
+        executor = submitit.AutoExecutor(out / 'jobs', 'slurm')
+        executor.update_parameters(**{'name': 'vitplug', **args.slurm})
+    train(cells, args.jobs, executor=executor)
     write_report(out, args.metric or ())
     return int(any(not cell.is_done for cell in cells))
 
@@ -72,11 +78,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def grid_of(args: argparse.Namespace) -> Grid:
-    """The grid of a config and options.
-
-    Raises:
-        ValueError: If names are not as many as plugs.
-    """
+    """The grid of a config and options."""
     plugs, names = args.plugs or [], args.names or []
     if names and len(names) != len(plugs):
         raise ValueError(f'--names: got {len(names)} for {len(plugs)} --plugs; name each of them')

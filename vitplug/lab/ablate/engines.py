@@ -3,9 +3,8 @@
 import os
 import subprocess
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -45,13 +44,7 @@ class Training:
         return DelayedSubmission(self)
 
 
-def train(
-    cells: Sequence[Cell],
-    jobs: int,
-    told: Callable[[str], None] = print,
-    slurm: tuple[Path, Mapping[str, Any]] | None = None,
-    cluster: str = 'slurm',
-) -> None:
+def train(cells: Sequence[Cell], jobs: int, told: Callable[[str], None] = print, executor: Any = None) -> None:
     """Trains the cells that are not done, some at a time. Those that fail are noted and the others go on.
 
     However it ends, running trainings are asked to save and waited for.
@@ -60,24 +53,14 @@ def train(
         cells: The cells.
         jobs: How many at a time; several accelerators of this machine are dealt out in turn.
         told: Called with a line for each cell.
-        slurm: Where submitit keeps its files, and parameters of ``submitit.AutoExecutor``, such as ``slurm_partition``,
-            ``timeout_min`` and ``gpus_per_node``; None for this machine.
-        cluster: For tests: ``'local'`` runs submitit's jobs as processes of this machine.
-
-    Raises:
-        ImportError: If submitit is not installed.
+        executor: One of submitit's, for trainings on a cluster; None for this machine.
     """
     stops: list[Callable[[], None]] = []
     devices = torch.cuda.device_count()
-    if slurm:
-        import submitit
-
-        executor = submitit.AutoExecutor(slurm[0], cluster)
-        executor.update_parameters(**{'name': 'vitplug', **slurm[1]})
 
     def run(cell: Cell) -> None:
         training = Training(cell)
-        if slurm:
+        if executor:
             job = executor.submit(training)
             stops.append(job.cancel)
             return job.result()

@@ -77,7 +77,7 @@ def export_model(
     try:
         _write(program, out, notes)
         say(f'file: {out}, {out.stat().st_size / 1e6:.1f} MB')
-        say(f'input: {INPUT}; outputs: {", ".join(notes["outputs"])} ({parts[part].about})')
+        say(f'input: {INPUT}; outputs: {", ".join(notes["outputs"])}')
         say(f'dynamic: {", ".join(dynamic) or "none"}; traced with {" x ".join(map(str, traced))}')
         if sizes:
             say('sizes: from {} pixels on, multiples of {}; others are refused'.format(*sizes))
