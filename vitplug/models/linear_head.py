@@ -2,10 +2,8 @@
 
 from collections.abc import Sequence
 
-import torch
 from mmcv.cnn import build_norm_layer
 from mmseg.models.decode_heads.decode_head import BaseDecodeHead
-from mmseg.models.utils import resize
 from torch import Tensor
 
 
@@ -31,7 +29,7 @@ class LinearSegHead(BaseDecodeHead):
             in_channels=list(in_channels),
             in_index=list(in_index),
             channels=channels,
-            input_transform='multiple_select',
+            input_transform='resize_concat',
             norm_cfg=norm_cfg,
             **settings,
         )
@@ -39,8 +37,5 @@ class LinearSegHead(BaseDecodeHead):
 
     def forward(self, inputs: Sequence[Tensor]) -> Tensor:
         """Maps ``(B, D, h, w)`` to logits ``(B, classes, h, w)``; further maps are resized to the first."""
-        maps = self._transform_inputs(inputs)
-        size = maps[0].shape[2:]
-        same = [resize(each, size, mode='bilinear', align_corners=self.align_corners) for each in maps[1:]]
-        x_BDhw = torch.cat((maps[0], *same), dim=1)
+        x_BDhw = self._transform_inputs(inputs)
         return self.cls_seg(x_BDhw if self.norm is None else self.norm(x_BDhw))
