@@ -35,14 +35,6 @@ def test_the_entry_of_every_pair_is_that_of_its_offset(pairs, heads, step, flat)
     assert_same([wide[..., :num_keys]], [oracles.offset_bias(table, pairs.queries, pairs.keys)], [table])
 
 
-@given(pairs=pairs_of_grids, images=st.integers(1, 2), windows=st.integers(1, 2), heads=st.integers(1, 2))
-def test_bias_by_query(pairs, images, windows, heads):
-    """One value for the key's row and one for its column, of each query."""
-    rows, columns = query_bias_of(pairs, images, windows, heads)
-    expected = oracles.query_bias(rows, columns, pairs.queries, pairs.keys)
-    assert_same([QueryBias(rows, columns, pairs).expand()], [expected], [rows, columns])
-
-
 @given(pairs=pairs_of_grids, factor=st.sampled_from([0.0, -1.5, 2.0]))
 def test_biases_of_a_kind_are_scaled_and_summed(pairs, factor):
     lead, (nq, nk) = (2, 1, 2), (pairs.queries.num_tokens, pairs.keys.num_tokens)

@@ -16,7 +16,6 @@ from torch.testing import assert_close
 
 from vitplug.attention import GlobalLayout, OffsetBias, QueryBias, Site, TokenGrid, attend, fused_attention
 from vitplug.plugs import BlockShape, LayerPlan, PlugSet, ResidualAttention
-from vitplug.plugs.residual_attention.transitions import resize
 
 SCALE = 0.7
 
@@ -55,19 +54,6 @@ def heads_oracle(scores: Tensor, heads: int, transition: str) -> Tensor:
     if transition == 'repeat':
         return torch.stack([scores[:, :, h * before // heads] for h in range(heads)], dim=2)
     return torch.stack([sum(scores[:, :, h] for h in range(before)) / before] * heads, dim=2)
-
-
-sides = st.integers(1, 7)
-
-
-@given(hw=st.tuples(*[sides] * 8), prefix=st.integers(0, 2), dtype=st.sampled_from([torch.float64, torch.float32]))
-def test_resized_scores(hw, prefix, dtype):
-    before, now = (Site(GlobalLayout(*hw[i : i + 2], prefix), GlobalLayout(*hw[i + 2 : i + 4], prefix)) for i in (0, 4))
-    tokens = [grid.num_tokens for grid in (before.pairs.queries, before.pairs.keys)]
-    scores = torch.randn(2, 1, 2, *tokens, dtype=dtype).requires_grad_()
-    got = resize(scores, before, now, 2)
-    expected = resize_oracle(scores.double(), before, now).to(dtype)
-    assert_same([got], [expected], [scores])
 
 
 # --- the plug ---

@@ -1,62 +1,14 @@
-"""The forms of attention against their equations: values and gradients, for a CPU and for a GPU."""
+"""The forms of attention for a GPU, and rows at a time for a CPU; `test_queries_and_keys.py` has the equations."""
 
 from functools import partial
 
-import attention_oracle as oracles
 import pytest
 import torch
 import torch.nn.functional as F
-from attention_oracle import assert_same
 from cases import PLUGS, images, randomize, swin, vit
-from hypothesis import given
-from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from vitplug.attention import Attention, GridPair, OffsetBias, TokenGrid, fused, fused_attention, rows, tuning
-
-DEVICES = pytest.mark.parametrize('device', ['cpu', 'cuda'])
-grids = st.builds(TokenGrid, st.integers(1, 4), st.integers(1, 4), st.integers(0, 2))
-
-
-@st.composite
-def attentions(draw):
-    generator = torch.Generator().manual_seed(draw(st.integers(0, 99)))
-
-    def leaf(*shape):
-        return torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
-
-    images, windows, heads = draw(st.integers(1, 2)), draw(st.integers(1, 2)), draw(st.integers(1, 3))
-    queries = draw(grids)
-    pairs = GridPair(queries, queries if draw(st.booleans()) else draw(grids))
-    nq, nk, d, e = queries.num_tokens, pairs.keys.num_tokens, draw(st.integers(1, 12)), draw(st.integers(1, 4))
-    bias_heads = draw(st.sampled_from([None, 1, heads]))
-    biases = () if bias_heads is None else (OffsetBias(leaf(bias_heads, *pairs.table_size), pairs),)
-    lead = (images * windows, heads)
-    return Attention(leaf(*lead, nq, d), leaf(*lead, nk, d), leaf(*lead, nk, e), 0.7, windows, biases), leaf
-
-
-def inputs(a):
-    """Everything a gradient is compared of."""
-    return [a.q, a.k, a.v, *(bias.table for bias in a.biases)]
-
-
-def equation(a, mask=0.0):
-    q, k, v = (a.by_window(t) for t in (a.q, a.k, a.v))
-    bias = sum(oracles.offset_bias(b.table, b.pairs.queries, b.pairs.keys) for b in a.biases)
-    return (oracles.probs(oracles.scores(q, k, a.scale) + bias + mask) @ v).flatten(0, 1)
-
-
-@DEVICES
-@given(attentions(), st.data())
-def test_masks_of_images_windows_heads_and_queries(device, drawn, data):
-    a, leaf = drawn
-    shape = [n if data.draw(st.booleans()) else 1 for n in a.by_window(a.q).shape[:4]]
-    masked = a._replace(mask=leaf(*shape, a.num_keys)) if data.draw(st.booleans()) else a
-    wide = masked.mask is not None and masked._replace(mask=F.pad(masked.mask, (0, -a.num_keys % tuning.BIAS_STEP)))
-    with tuning.tuned_for(device):
-        got = fused(wide or masked)
-    mask = 0.0 if masked.mask is None else masked.mask
-    assert_same([got], [equation(a, mask)], [*inputs(a), masked.mask])
+from vitplug.attention import fused_attention, rows, tuning
 
 
 @pytest.mark.parametrize('host', [vit, partial(vit, with_cls_token=False), partial(swin, window_size=3)])
