@@ -4,19 +4,17 @@ import pytest
 import torch
 from attention_oracle import assert_same
 from cases import LVT_ARCH, images, lvt, randomize
-from lvt_oracle import Oracle, Plugs
+from lvt_oracle import Oracle
 from torch.testing import assert_close
 
 from vitplug.attention import fused_attention
 from vitplug.backbones import LVT
-from vitplug.models.token_labels import Box
 
 SIZES = [(32, 48), (37, 51), (5, 3)]
 
 
-def oracle_of(model, plugs=None):
-    sizes = (LVT_ARCH[key] for key in ('depths', 'num_heads', 'sr_ratios'))
-    return Oracle(dict(model.named_parameters()), *sizes, plugs or Plugs())
+def oracle_of(model, kind=Oracle):
+    return kind(dict(model.named_parameters()), *(LVT_ARCH[key] for key in ('depths', 'num_heads', 'sr_ratios')))
 
 
 def build(**settings):
@@ -91,19 +89,16 @@ def test_weights_start_as_the_authors_do():
 # --- plugs ---
 
 
-class Changed(Plugs):
+class Changed(Oracle):
     """Context Broadcasting at both ends, a Gaussian bias, residual attention.
 
     Every recursion blends with the scores of the block before; those of the last one are handed on.
     """
 
-    def __init__(self, alpha, gaussians, chain):
-        self.alpha, self.gaussians, self.chain = alpha, gaussians, chain
-        self.before = self.handed = None
-        self.tapped = {}
+    before = handed = None
 
     def enter(self, block):
-        self.before = self.handed if block in self.chain[1:] else None
+        self.before = self.handed if block == 2 else None  # with block 1 in one stage
 
     def logits(self, block, is_last, scores):
         if self.before is not None:
@@ -144,9 +139,10 @@ def test_plugs_act_in_every_recursion_and_hand_on_from_the_last(fused):
         block: gaussian(*grids[block], *(parameters[f'{name}.plugs.gab.bias.gab_{p}'] for p in ('amplitude', 'sigma')))
         for block, name in {1: '1.1.0', 2: '1.1.1', 3: '2.1.0'}.items()
     }
-    alpha = parameters['plugs.residual_attention.start.alpha.residual_alpha'].clamp(0, 1)
-    changed = Changed(alpha, gaussians, (1, 2))
-    expected = normed_maps(oracle_of(model, changed), x)
+    changed = oracle_of(model, Changed)
+    changed.alpha = parameters['plugs.residual_attention.start.alpha.residual_alpha'].clamp(0, 1)
+    changed.gaussians, changed.tapped = gaussians, {}
+    expected = normed_maps(changed, x)
     with fused_attention(fused):
         assert_same_with_gradients(model(x), expected, model)
         _, found = model.forward_intermediates(x, ('q', 'k', 'v'))
@@ -171,11 +167,15 @@ def test_uniform_heads_and_stock_weights():
 
 def test_mixed_tokens():
     """MixToken swaps pieces of 4 x 4 tokens of the first stage here, one for each token of the third and last."""
-    model, x, box = lvt(), images(32, 48, dtype=torch.float32), Box(0, 1, 1, 3)
+
+    def swap(map_BhwD):
+        return torch.cat((torch.cat((map_BhwD[:, :1, :1], map_BhwD.flip(0)[:, :1, 1:]), dim=2), map_BhwD[:, 1:]), dim=1)
+
+    model, x = lvt(), images(32, 48, dtype=torch.float32)
     tokens, hw = model.embed(x)
-    mixed, _ = model.embed(x, mix=box.swap)
+    mixed, _ = model.embed(x, mix=swap)
     expected = tokens.unflatten(1, hw).clone()
     expected[:, 0:4, 4:12] = tokens.unflatten(1, hw).flip(0)[:, 0:4, 4:12]
     assert_close(mixed, expected.flatten(1, 2))
     with pytest.raises(ValueError, match=r'MixToken: the map of \(9, 12\) tokens .* multiple of 16 pixels'):
-        model.embed(images(36, 48, dtype=torch.float32), mix=box.swap)
+        model.embed(images(36, 48, dtype=torch.float32), mix=swap)

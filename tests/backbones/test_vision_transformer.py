@@ -14,9 +14,15 @@ def feature_map(x, hw):
     return x[:, x.shape[1] - hw[0] * hw[1] :].transpose(1, 2).unflatten(2, hw)
 
 
+def attention_oracle(attention, x):
+    q, k, v = attention.qkv(x).unflatten(-1, (3, attention.shape.map_heads, -1)).permute(2, 0, 3, 1, 4)
+    weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)
+    return attention.proj((weights @ v).transpose(1, 2).flatten(2))
+
+
 def window_oracle(attention, x, hw, side):
     """Window by window, over maps padded with zeros behind the norm."""
-    (h, w), heads = hw, attention.shape.map_heads
+    h, w = hw
     rows, cols = -(-h // side), -(-w // side)
     padded = torch.zeros(len(x), rows * side, cols * side, x.shape[-1], dtype=x.dtype)
     padded[:, :h, :w] = x.unflatten(1, hw)
@@ -24,9 +30,7 @@ def window_oracle(attention, x, hw, side):
     for r in range(rows):
         for c in range(cols):
             place = (slice(None), slice(r * side, (r + 1) * side), slice(c * side, (c + 1) * side))
-            q, k, v = (attention.qkv(padded[place].flatten(1, 2))).unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
-            weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)
-            out[place] = attention.proj((weights @ v).transpose(1, 2).flatten(2)).unflatten(1, (side, side))
+            out[place] = attention_oracle(attention, padded[place].flatten(1, 2)).unflatten(1, (side, side))
     return out[:, :h, :w].flatten(1, 2)
 
 
@@ -63,12 +67,6 @@ def test_distilled_equals_mmpretrain(out_type):
 
 # Of 4 blocks, the second has no MLP and the third no attention.
 BRANCHES = [{}, dict(with_ffn=False), dict(with_attn=False), {}]
-
-
-def attention_oracle(attention, x):
-    q, k, v = attention.qkv(x).unflatten(-1, (3, attention.shape.map_heads, -1)).permute(2, 0, 3, 1, 4)
-    weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)
-    return attention.proj((weights @ v).transpose(1, 2).flatten(2))
 
 
 @pytest.mark.parametrize('with_cp', [False, True])

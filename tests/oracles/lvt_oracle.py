@@ -1,6 +1,6 @@
 """The Lite Vision Transformer from its equations, token by token of a kernel, on the authors' parameter names.
 
-Maps are ``(B, h, w, C)``. ``Plugs`` says what plugs would change; the base class changes nothing.
+Maps are ``(B, h, w, C)``. A subclass changes what plugs would.
 """
 
 import math
@@ -16,28 +16,6 @@ SIDE, STEP = 3, 2
 softmax = partial(F.softmax, dim=-1)
 
 
-class Plugs:
-    """Called at the places where plugs act."""
-
-    def enter(self, block: int) -> None:
-        """Before the attention of a block."""
-
-    def logits(self, block: int, is_last: bool, scores: Tensor) -> Tensor:
-        """Logits of scaled scores ``(B, H, Nq, Nk)``, in every recursion."""
-        return scores
-
-    def tap(self, block: int, q: Tensor, k: Tensor, v: Tensor) -> None:
-        """q, k and v of the last recursion, maps ``(B, h, w, H * d)``."""
-
-    def msa(self, x: Tensor) -> Tensor:
-        """The output of the attention branch."""
-        return x
-
-    def mlp_end(self, x: Tensor) -> Tensor:
-        """The output of the MLP."""
-        return x
-
-
 @dataclass
 class Oracle:
     """The network of a state dict.
@@ -47,14 +25,12 @@ class Oracle:
         depths: Blocks of the stages.
         heads: Heads of the stages.
         strides: Strides of the stages' keys.
-        plugs: The plugs.
     """
 
     state: Mapping[str, Tensor]
     depths: Sequence[int]
     heads: Sequence[int]
     strides: Sequence[int]
-    plugs: Plugs
 
     def stages(self, images: Tensor) -> list[Tensor]:
         """The maps of all stages, without norms, of images ``(B, C, H, W)``."""
@@ -69,17 +45,37 @@ class Oracle:
         return outs
 
     def block(self, name: str, x: Tensor, stage: int, index: int) -> Tensor:
-        self.plugs.enter(index)
+        self.enter(index)
         normed = self.norm(f'{name}.norm1', x)
         if stage == 0:
             out = self.csa(f'{name}.attn', normed, self.heads[stage])
         else:
             out = self.rasa(f'{name}.attn', normed, self.heads[stage], self.strides[stage], index)
-        x = x + self.plugs.msa(out)
+        x = x + self.msa(out)
         hidden = self.linear(f'{name}.mlp.fc1', self.norm(f'{name}.norm2', x))
         if stage > 0:
             hidden = self.depthwise(f'{name}.mlp.depconv', hidden, 1)
-        return x + self.plugs.mlp_end(self.linear(f'{name}.mlp.fc2', F.gelu(hidden)))
+        return x + self.mlp_end(self.linear(f'{name}.mlp.fc2', F.gelu(hidden)))
+
+    # --- where plugs act ---
+
+    def enter(self, block: int) -> None:
+        """Before the attention of a block."""
+
+    def logits(self, block: int, is_last: bool, scores: Tensor) -> Tensor:
+        """Logits of scaled scores ``(B, H, Nq, Nk)``, both times."""
+        return scores
+
+    def tap(self, block: int, q: Tensor, k: Tensor, v: Tensor) -> None:
+        """q, k and v of the second time, maps ``(B, h, w, H * d)``."""
+
+    def msa(self, x: Tensor) -> Tensor:
+        """The output of the attention branch."""
+        return x
+
+    def mlp_end(self, x: Tensor) -> Tensor:
+        """The output of the MLP."""
+        return x
 
     # --- convolutional self-attention ---
 
@@ -123,10 +119,10 @@ class Oracle:
         kv = self.linear(f'{name}.kv', x)
         k, v = kv[..., :dims], kv[..., dims:]
         if is_last:
-            self.plugs.tap(index, q, k, v)
+            self.tap(index, q, k, v)
         of_heads = [t.flatten(1, 2).reshape(len(t), -1, heads, dims // heads) for t in (q, k, v)]
         scores = (dims // heads) ** -0.5 * torch.einsum('bihd,bjhd->bhij', *of_heads[:2])
-        probs = softmax(self.plugs.logits(index, is_last, scores))
+        probs = softmax(self.logits(index, is_last, scores))
         out = torch.einsum('bhij,bjhd->bihd', probs, of_heads[2]).reshape(q.shape)
         return self.linear(f'{name}.proj', out)
 
