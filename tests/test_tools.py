@@ -63,12 +63,6 @@ def test_missing_data_names_the_command(run, tmp_path):
     assert 'Traceback' not in done.stderr and not (tmp_path / 'work').exists()
 
 
-@pytest.mark.parametrize('script', ['dist_train.sh', 'dist_test.sh', 'slurm_train.sh', 'slurm_test.sh'])
-def test_scripts_say_how_to_use_them(run, script):
-    done = run('bash', ROOT / 'tools' / script)
-    assert done.returncode == 2 and 'usage:' in done.stderr
-
-
 @pytest.fixture
 def started(tmp_path):
     """Runs a script beside programs that print what they are called with; gives the lines of each."""
@@ -102,12 +96,6 @@ def test_one_machine_takes_a_free_port_and_starts_again(started):
     assert tool == [TRAIN, 'a.py', '--launcher', 'pytorch', '--cfg-options', 'a=b c']
 
 
-def test_tests_are_started_alike(started):
-    _, _, _, torchrun, tool = started('dist_test.sh', 'a.py', 'a.pth', 8, '--tta')
-    assert sorted(torchrun) == sorted(['-m', 'torch.distributed.run', '--nproc-per-node=8', *ON_ONE])
-    assert tool == [TEST, 'a.py', '--launcher', 'pytorch', 'a.pth', '--tta']
-
-
 @pytest.mark.parametrize(('rank', 'host'), [('0', 1), ('7', 0), (None, None)])
 def test_eight_machines_meet_at_one(started, rank, host):
     place = dict(NNODES='8', MASTER_ADDR='gpu3', LOCAL_ADDR='10.0.0.3', RDZV_ID='a')
@@ -118,7 +106,7 @@ def test_eight_machines_meet_at_one(started, rank, host):
     assert sorted(torchrun) == sorted(['-m', 'torch.distributed.run', *expected])
 
 
-@pytest.mark.parametrize(('gpus', 'nodes', 'per_node'), [('4', 1, 4), ('8', 1, 8), ('64', 8, 8)])
+@pytest.mark.parametrize(('gpus', 'nodes', 'per_node'), [('4', 1, 4), ('64', 8, 8)])
 def test_slurm_starts_one_torchrun_on_each_node(started, gpus, nodes, per_node):
     _, srun, node, torchrun, tool = started(
         'slurm_train.sh', 'part', 'job', 'a.py', '--cfg-options', 'a=b c', GPUS=gpus, SRUN_ARGS='--quiet --mem=0'
@@ -137,11 +125,6 @@ def test_slurm_tests_a_checkpoint_where_there_are_no_gpus(started):
     _, srun, _, _, tool = started('slurm_test.sh', 'part', 'job', 'a.py', 'a.pth', GPUS='2', GRES='')
     assert not any(option.startswith('--gres') for option in srun)
     assert tool == [TEST, 'a.py', '--launcher', 'pytorch', 'a.pth']
-
-
-def test_slurm_takes_whole_nodes(started):
-    said, *_ = started('slurm_train.sh', 'part', 'job', 'a.py', GPUS='12', status=2)
-    assert 'GPUS=12 are not whole nodes of GPUS_PER_NODE=8' in said
 
 
 # --- trainings ---

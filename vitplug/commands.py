@@ -28,7 +28,7 @@ COMMANDS = {
     'dry-run': Command('lab.dry_run:main', 'train two steps and say what they take'),
     'train': Command('runs.training_commands:train', 'train the model of a config'),
     'test': Command('runs.training_commands:test', 'evaluate a checkpoint'),
-    'predict': Command('runs.prediction.predict_command:main', 'predict on images, folders and videos'),
+    'predict': Command('runs.predict_command:main', 'predict on images, folders and videos'),
     'export': Command('lab.export.command:main', 'write a checkpoint as ONNX or torch.export'),
     'ablate': Command('lab.ablate.command:main', 'train a grid of plugs and settings with seeds'),
     'study': Command('lab.study.command:main', 'measure models under conditions, for papers'),

@@ -118,17 +118,17 @@ def row_of(task: Task, folder: Path, seconds: float) -> tuple[str, ...]:
     from mmengine.config import Config
     from mmengine.logging import MMLogger
 
-    from vitplug.runs.prediction.panels import save_predictions
+    from vitplug.runs.prediction import Predictor, save_panels
 
     # The training's own log has the lines about the model.
     MMLogger.get_current_instance().setLevel('WARNING')
     files = sorted((folder / task.name).glob('*/vis_data/scalars.json'))
     records = [json.loads(line) for path in files for line in path.read_text().splitlines()]
     value = [record[task.key] for record in records if task.key in record][-1] / task.scale
-    title = f'{task.name}: {task.metric} {value:.3f} on held-out digits'
     cfg = Config.fromfile(CONFIGS / task.config)
-    model = save_predictions(cfg, checkpoint_of(task, folder), folder / f'{task.name}.png', title)
-    parameters = sum(p.numel() for p in model.parameters())
+    predictor = Predictor(cfg, checkpoint_of(task, folder), score_thr=0.5)
+    save_panels(predictor, folder / f'{task.name}.png')
+    parameters = sum(p.numel() for p in predictor.model.parameters())
     return task.name, Path(task.config).stem, task.metric, f'{value:.3f}', f'{parameters:,}', f'{seconds:.0f}'
 
 

@@ -1,31 +1,40 @@
-"""What each of some processes runs in a test of sharded training: a module of its own, for processes import it anew."""
+"""What each of some processes runs in a test: a module of its own, for processes import it anew."""
 
+import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
-import cases
 import torch
 import torch.distributed as dist
-from cases import images, mvit, randomize, swin, vit
+from cases import images, randomize, swin, vit
 from mmengine.config import Config
 from mmengine.model import BaseModel
 from mmengine.registry import DATASETS, MODELS
 from mmengine.runner import Runner
 from torch import nn
 from torch.distributed.tensor import DTensor
-from two_processes import TOGETHER
+from torch.nn.parallel import DistributedDataParallel
+from toy_training import toy_config
 
 from vitplug.checkpoints.safe_loading import refuse_pickled_code
-from vitplug.hosting import mark_padding
 from vitplug.plugs import PlugModules
-from vitplug.runs.sharding import FSDP2Strategy, first_values
+from vitplug.runs.hooks import NonFiniteLossHook
+from vitplug.runs.sharding import FSDP2Strategy
 from vitplug.runs.training_commands import runner_class
 
 BATCH = 4
-PLUGS_OF_MVIT = [dict(type='GaussianAttentionBias'), dict(type='ContextBroadcast', scaled=True), dict(type='Refiner')]
+PLUGS = [
+    dict(type='ContextBroadcast', scaled=True, scale_init_value=0.3),
+    dict(type='RelPosMlp', hidden_dims=8, drop_rate=0.0),
+    dict(type='GaussianAttentionBias'),
+    dict(type='ResidualAttention'),
+    dict(type='BroadAttention'),
+    dict(type='Refiner'),
+]
 # These keep what they learn in a range; it starts outside.
 PROJECTED = [dict(type='ResidualAttention'), dict(type='EntmaxAttention', learnable=True)]
-HOSTS = {'vit': (vit, TOGETHER), 'swin': (swin, TOGETHER), 'mvit': (mvit, PLUGS_OF_MVIT), 'projected': (vit, PROJECTED)}
+HOSTS = {'vit': (vit, PLUGS), 'swin': (swin, PLUGS), 'projected': (vit, PROJECTED)}
 
 
 def join(rank, processes, port):
@@ -64,100 +73,51 @@ def build(host):
     return model
 
 
-def step(rank, processes, port, host, settings, path):
+def step(rank, processes, port, host, sharded, path):
     """One process's part of a batch; the first writes the mean loss, the gradients, their norm and the new values."""
     join(rank, processes, port)
-    model = FSDP2Strategy(**settings).shard(build(host))
+    # Every parameter must take part: unused ones would make DistributedDataParallel fail.
+    wrapped = FSDP2Strategy().shard(build(host)) if sharded else DistributedDataParallel(build(host))
     share = BATCH // processes
-    loss = model(images(32, 40, batch=BATCH)[rank * share : (rank + 1) * share])
+    loss = wrapped(images(32, 40, batch=BATCH)[rank * share : (rank + 1) * share])
     loss.backward()
-    assert all(isinstance(p, DTensor) for p in model.parameters())
-    grads = {name: p.grad.full_tensor() for name, p in model.named_parameters()}
-    norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0).full_tensor()
+    model = wrapped if sharded else wrapped.module
+    assert all(isinstance(p, DTensor) is sharded for p in model.parameters())
+    grads = {name: whole(p.grad) for name, p in model.named_parameters()}
+    norm = whole(nn.utils.clip_grad_norm_(model.parameters(), 1.0))
     dist.all_reduce(loss.data)
     torch.optim.SGD(model.parameters(), lr=0.1).step()
-    values = {name: p.full_tensor() for name, p in model.named_parameters()}
+    values = {name: whole(p) for name, p in model.named_parameters()}
     if rank == 0:
         torch.save((loss.data / processes, grads, norm, values), path)
     dist.barrier()
+    # Torch can wait for ever where a wrapper in use until now is freed.
     os._exit(0)
 
 
-# --- mixed precision ---
+def whole(value):
+    return value.full_tensor() if isinstance(value, DTensor) else value.clone()
 
 
-class Normed(nn.Module):
-    """A backbone and a batch norm of its last map."""
+def steps_on_shards(rank, processes, port, folder):
+    """Each process has gradients of its own, as of a shard; at the third step those of the second are not finite.
 
-    def __init__(self, backbone):
-        super().__init__()
-        self.backbone, self.norm = backbone, nn.LazyBatchNorm2d()
-
-    def forward(self, x):
-        return self.norm(self.backbone(x)[-1])
-
-
-MIXED = {
-    'vit': (vit, TOGETHER),
-    'swin': (swin, TOGETHER),
-    'lvt': (cases.lvt, [dict(type='ContextBroadcast')]),
-    't2t': (cases.t2t, [dict(type='ContextBroadcast')]),
-}
-
-
-def mixed_precision(rank, processes, port, path):
-    """Outputs of hosts for padded images, in float32 with and without their sizes, and sharded with bfloat16."""
+    It writes its weight after each step, and how many steps in a row were skipped.
+    """
     join(rank, processes, port)
-    found = {}
-    for host, (make, plugs) in MIXED.items():
-        torch.manual_seed(0)
-        model = Normed(make(plugs=[dict(plug) for plug in plugs])).float()
-        x = images(32, 48, dtype=torch.float32)
-        model.eval()(x)
-        randomize(model).train()
-        marked = mark_padding(x.clone(), [(8, 16), (16, 8)])
-        whole = model(marked), model(x)
-        policy = dict(param_dtype='bfloat16', reduce_dtype='float32')
-        sharded = FSDP2Strategy(mixed_precision=policy, activation_checkpointing=True).shard(model)
-        out = sharded(marked)
-        out.square().sum().backward()
-        grads = {p.grad.dtype for p in sharded.parameters() if p.grad is not None}
-        found[host] = [one.detach() for one in (*whole, out)], grads
-    torch.save(found, path)
-    os._exit(0)
-
-
-# --- first values ---
-
-
-def first_values_of(host, make, plugs):
-    """The names of a host's first values that differ from those of the whole model."""
-    torch.manual_seed(5)
-    plain = make(plugs=plugs)
-    torch.manual_seed(6)
-    plain.init_weights()
-    expected = plain.state_dict()
-    torch.manual_seed(5)
-    model = FSDP2Strategy().shard(make(plugs=plugs))
-    torch.manual_seed(6)
-    with first_values():
-        model.init_weights()
-    for name, value in model.state_dict().items():
-        whole = value.full_tensor() if isinstance(value, DTensor) else value
-        if not torch.equal(whole, expected[name]):
-            yield f'{host}.{name}'
-
-
-def compare_first_values(rank, processes, port, path):
-    """Writes what differs over all hosts."""
-    join(rank, processes, port)
-    plugs = {host: 'cb(scaled=True)' for host in (*cases.HOSTS, *cases.TOKEN_HOSTS)}
-    plugs |= dict.fromkeys(cases.ONE_GRID_HOSTS, 'gab+residual+refiner(init="default")+rel-pos-mlp')
-    makers = {**cases.HOSTS, **cases.TOKEN_HOSTS}
-    differing = [line for host, make in makers.items() for line in first_values_of(host, make, plugs[host])]
-    if rank == 0:
-        Path(path).write_text('\n'.join(differing))
-    dist.barrier()
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.zeros_(model.weight)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    runner = SimpleNamespace(model=model, optim_wrapper=SimpleNamespace(optimizer=optimizer), iter=0)
+    runner.logger = SimpleNamespace(warning=print)
+    hook, told = NonFiniteLossHook(), []
+    hook.before_train(runner)
+    for number in range(4):
+        model.weight.grad = torch.full((1, 1), float('nan') if (number, rank) == (2, 1) else -1.0)
+        optimizer.step()
+        hook.after_train_iter(runner, number, outputs=dict(loss=torch.tensor(0.5)))
+        told.append((model.weight.item(), hook.in_a_row))
+    Path(folder, f'told{rank}.json').write_text(json.dumps(told))
     os._exit(0)
 
 
@@ -183,66 +143,46 @@ class NoisyImages:
 
 @MODELS.register_module()
 class ShardedToy(BaseModel):
-    """A ViT with plugs and a head; the loss of one process is broken in one iteration."""
+    """A ViT with plugs and a head."""
 
-    def __init__(self, backbone, nan_at=None, nan_in=0, data_preprocessor=None):
+    def __init__(self, backbone, data_preprocessor=None):
         super().__init__(data_preprocessor)
         self.backbone = MODELS.build(backbone)
         self.head = nn.Linear(24, 2)
-        self.nan_at, self.nan_in, self.iteration = nan_at, nan_in, 0
         self.double()
 
     def forward(self, inputs, label, mode='tensor'):
         scores = self.head(self.backbone(inputs)[-1])
         if mode == 'predict':
             return [dict(score=score, label=one) for score, one in zip(scores, label, strict=True)]
-        self.iteration += 1
-        broken = self.iteration == self.nan_at and int(os.environ.get('RANK', 0)) == self.nan_in
-        return dict(loss=nn.functional.cross_entropy(scores, label) * (float('nan') if broken else 1.0))
+        return dict(loss=nn.functional.cross_entropy(scores, label))
 
 
-def config(work_dir, processes, strategy=None, resume=None, options=None) -> Config:
+def config(work_dir, processes, sharded=False, resume=None, options=None) -> Config:
     """A training by iterations, with the whole batch of any number of processes."""
     backbone = dict(type='vitplug.VisionTransformer', img_size=(32, 40), patch_size=8)
     backbone |= dict(arch=dict(embed_dims=24, num_layers=3, num_heads=3, feedforward_channels=40))
-    base = Config.fromfile(Path(__file__).parents[2] / 'configs' / '_base_' / 'default_runtime_mmpretrain.py')
-    hooks = {name: hook for name, hook in base.default_hooks.items() if name != 'visualization'}
-    cfg = dict(
-        default_scope='mmengine',
-        work_dir=str(work_dir),
-        launcher='pytorch' if processes else 'none',
-        model=dict(type='ShardedToy', backbone=dict(backbone, plugs=[dict(plug) for plug in TOGETHER])),
-        train_dataloader=dict(
-            batch_size=TOGETHER_AT_ONCE // (processes or 1),
-            num_workers=0,
-            dataset=dict(type='NoisyImages'),
-            sampler=dict(type='InfiniteSampler', shuffle=True),
-            collate_fn=dict(type='default_collate'),
-        ),
-        train_cfg=dict(by_epoch=False, max_iters=12),
-        optim_wrapper=dict(
-            constructor='vitplug.LayerDecayOptimWrapperConstructor',
-            optimizer=dict(type='AdamW', lr=0.01, weight_decay=0.05),
-            paramwise_cfg=dict(layer_decay_rate=0.7),
-            clip_grad=dict(max_norm=0.5),
-        ),
-        param_scheduler=[dict(type='CosineAnnealingLR', by_epoch=False, T_max=12)],
-        default_hooks={
-            **hooks,
-            'checkpoint': dict(type='vitplug.CheckpointHook', by_epoch=False, interval=2, max_keep_ckpts=-1),
-            'plug_values': dict(type='vitplug.PlugValuesHook', interval=5),
-            'ema': dict(type='EMAHook', momentum=0.1),
-            'logger': dict(type='LoggerHook', interval=1, log_metric_by_epoch=False),
-        },
-        log_processor=dict(by_epoch=False, window_size=1),
-        log_level='ERROR',
-        randomness=dict(seed=3),
-        resume=resume is not None,
-        load_from=resume and str(resume),
+    cfg = toy_config(work_dir, 'iterations')
+    cfg.model = dict(type='ShardedToy', backbone=dict(backbone, plugs=[dict(plug) for plug in PLUGS]))
+    batch_size = TOGETHER_AT_ONCE // (processes or 1)
+    cfg.train_dataloader.update(batch_size=batch_size, num_workers=0, persistent_workers=False)
+    cfg.train_dataloader.dataset = dict(type='NoisyImages')
+    cfg.val_dataloader = cfg.val_evaluator = cfg.val_cfg = None
+    cfg.train_cfg = dict(by_epoch=False, max_iters=12)
+    cfg.optim_wrapper = dict(
+        constructor='vitplug.LayerDecayOptimWrapperConstructor',
+        optimizer=dict(type='AdamW', lr=0.01, weight_decay=0.05),
+        paramwise_cfg=dict(layer_decay_rate=0.7),
+        clip_grad=dict(max_norm=0.5),
     )
-    if strategy is not None:
-        cfg['strategy'] = dict(type='vitplug.FSDP2Strategy', **strategy)
-    cfg = Config(cfg)
+    cfg.default_hooks.checkpoint.update(interval=2, max_keep_ckpts=-1, save_best=None)
+    cfg.default_hooks.plug_values.interval = 5
+    cfg.default_hooks.logger.interval = 1
+    cfg.log_processor.window_size = 1
+    cfg.launcher = 'pytorch' if processes else 'none'
+    cfg.resume, cfg.load_from = resume is not None, resume and str(resume)
+    if sharded:
+        cfg.strategy = dict(type='vitplug.FSDP2Strategy')
     cfg.merge_from_dict(options or {})
     return cfg
 

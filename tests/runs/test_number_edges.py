@@ -36,13 +36,12 @@ def scale_queries_and_keys(model, factor):
 @pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16], ids=['bf16', 'fp16'])
 @pytest.mark.parametrize('plug', PLUGS)
 @pytest.mark.parametrize('host', HOSTS)
-@pytest.mark.parametrize('factor', [1.0, 200.0], ids=['usual', 'large'])
-def test_large_scores_stay_finite_in_half_precision(host, plug, dtype, factor):
+def test_large_scores_stay_finite_in_half_precision(host, plug, dtype):
     """Scores of some thousands, far beyond a trained model's and within float16: one-hot maps, finite gradients."""
     torch.manual_seed(0)
     plugs = [entry for entry in PLUGS[plug] if not (host == 'swin' and entry['type'] == 'RelPosBias')]
     model = HOSTS[host](plugs)
-    scale_queries_and_keys(model, factor)
+    scale_queries_and_keys(model, 200.0)
     with torch.autocast('cpu', dtype):
         [output] = model(torch.rand(1, 3, 32, 32))
     assert output.isfinite().all()

@@ -12,9 +12,7 @@ import pytest
 from PIL import Image
 from small_models import DETECTION, SEGMENTATION, save_untrained
 
-from vitplug.config.reading import read_config
-from vitplug.files.picture_sources import Picture, find_sources
-from vitplug.runs.prediction import Predictor
+from vitplug.files.picture_sources import find_sources
 
 IN_THIS_PROCESS = 'test_dataloader.num_workers=0 test_dataloader.persistent_workers=False'
 
@@ -136,30 +134,6 @@ def test_the_rest_goes_on(tmp_path):
     assert pictures_in(folder / 'out/pictures') == names
 
 
-@pytest.mark.integration
-def test_a_picture_that_the_model_cannot_take(tmp_path):
-    folder = bad_inputs.prepare(tmp_path / 'run')
-    Image.new('RGB', (16, 4)).save(folder / 'data/val/cat/0.png')
-    pipeline = "[dict(type='LoadImageFromFile'), dict(type='CenterCrop', crop_size=(16, 12)), dict(type='PackInputs')]"
-    backbone = 'backbone=dict(img_size=(12, 16), patch_cfg=dict(padding=0), patch_size=8)'
-    settings = f'model = dict({backbone})\ntest_dataloader = dict(dataset=dict(pipeline={pipeline}))'
-    bad_inputs.child(settings)(folder)
-    outcome = done('predict.py child.py good.pth data/val --out out --batch-size 4', folder, status=1)
-    assert 'cannot use data/val/cat/0.png: ValueError: image size (4, 16) is smaller than the patch' in outcome.err
-    assert len(records_of(folder / 'out')) == 3
-
-
-def test_batches_of_the_predictor_are_the_backbones(tmp_path):
-    folder = bad_inputs.prepare(tmp_path / 'run')
-    with bad_inputs.own_process(folder):
-        predictor = Predictor(read_config('tiny.py'), 'good.pth', 'cpu')
-        picture = predictor.read('data/val/cat/0.png')
-        images = predictor.images([picture, picture])
-    expected = mmcv.imresize(mmcv.imread(folder / 'data/val/cat/0.png'), (16, 16)).transpose(2, 0, 1)
-    assert images.shape == (2, 3, 16, 16)
-    np.testing.assert_allclose(images[1].numpy(), (expected - 127.5) / 64, atol=1e-6)
-
-
 def test_sources(tmp_path):
     for name in ('b.jpg', 'a/x.png', 'a/x.JPG', 'a/notes.txt', 'a/deep/clip.mp4', 'c/x.png'):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -167,12 +141,3 @@ def test_sources(tmp_path):
     found = find_sources([str(tmp_path / name) for name in ('b.jpg', 'a', 'a/x.png', 'c/x.png')])
     assert [source.name for source in found] == ['b', 'deep/clip', 'x', 'x_2', 'x_3']
     assert [source.is_video for source in found] == [False, True, False, False, False]
-
-
-def test_frames_of_a_video_do_not_lie_among_other_results(tmp_path):
-    (tmp_path / 'v/v').mkdir(parents=True)
-    for name in ('v.mp4', 'v/v/000000.png', 'v/000000.png'):
-        (tmp_path / name).touch()
-    sources = find_sources([str(tmp_path)])
-    [frame] = [Picture(source, None, frame=0).name for source in sources if source.is_video]
-    assert frame == 'v.mp4/000000' and frame not in [source.name for source in sources]

@@ -1,8 +1,6 @@
 """Settings of a run that are refused or remarked on, the process group, and the checkpoint to go on from."""
 
-import os
 import re
-import time
 
 import pytest
 import torch
@@ -12,8 +10,8 @@ from torch import distributed
 from vitplug.config.reading import read_config
 from vitplug.files import named
 from vitplug.runs import launch
-from vitplug.runs.checks import check_testing, check_training, settings
-from vitplug.runs.hooks.checkpoint import choose_start, last_checkpoint
+from vitplug.runs.checks import settings
+from vitplug.runs.hooks.checkpoint import choose_start
 
 
 def config(**settings):
@@ -86,16 +84,6 @@ def test_missing_files_suggest_their_neighbours(tmp_path):
     named.check_weights('https://example.org/a.pth', option='--resume')
 
 
-def test_checkpoints_are_looked_for_before_anything_is_written(tmp_path):
-    cfg = config(model=dict(), work_dir=str(tmp_path / 'work'), load_from=str(tmp_path / 'gone.pth'))
-    with pytest.raises(FileNotFoundError, match='CHECKPOINT: no such checkpoint'):
-        check_testing(cfg)
-    cfg.resume = True
-    with pytest.raises(FileNotFoundError, match='--resume'):
-        check_training(cfg)
-    assert not (tmp_path / 'work').exists()
-
-
 # --- process groups on a machine without an accelerator ---
 
 
@@ -153,11 +141,3 @@ def test_resume_goes_on_from_the_noted_checkpoint_or_starts(tmp_path):
         cfg.resume = 'auto'
         choose_start(cfg)
         assert cfg.resume is True and cfg.load_from == str(tmp_path / 'epoch_1.pth')
-
-
-def test_without_a_note_the_newest_counts_but_no_best_one(tmp_path):
-    assert last_checkpoint(tmp_path) is None
-    now = time.time()
-    for age, name in enumerate(['best_score_epoch_3.pth', 'epoch_2.pth', 'epoch_10.pth']):
-        os.utime(write(tmp_path / name), (now - age, now - age))
-    assert last_checkpoint(tmp_path) == tmp_path / 'epoch_2.pth'

@@ -14,7 +14,7 @@ from mmpretrain.structures import DataSample
 from torch import nn
 from torch.utils.data import DataLoader
 
-from vitplug.runs.hooks.validation import NAME, DryValidationHook, ValidationLossHook, different
+from vitplug.runs.hooks.validation import NAME, DryValidationHook, ValidationLossHook
 
 
 class Model(nn.Module):
@@ -43,16 +43,6 @@ def test_batches_of_several_sizes_are_refused_before_the_training():
         dry_run(4)
     assert dry_run(1) == [((1, 3, 8, 8), False, False)]
     assert dry_run(4, iteration=1) == []  # a training that goes on
-
-
-def test_the_widest_and_the_narrowest_image_are_chosen():
-    """One wide image among 99 that are alike, which evenly spaced ones would miss."""
-
-    class Images(list):
-        def get_data_info(self, index):
-            return dict(width=8 + 8 * (index == 70), height=8)
-
-    assert different(Images(range(100)), 2) == [0, 70]
 
 
 def evaluated(samples, scope='mmpretrain'):

@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 
 from mmengine.config import Config
-from mmengine.hooks import Hook
+from mmengine.hooks import EMAHook, Hook
 from mmengine.logging import MMLogger
 from mmengine.model import BaseTTAModel, is_model_wrapper
 from mmengine.runner import Runner
@@ -63,6 +63,11 @@ class CheckpointFitHook(Hook):
             )
         if resumes and 'ema_state_dict' in checkpoint:  # the weights that are trained, where the others are averages
             check_state(model, model_weights(checkpoint, 'ema_state_dict'), settings, path, exact=True)
+            if not any(isinstance(hook, EMAHook) for hook in runner.hooks):
+                raise ValueError(
+                    f'{path} holds averages of the weights, from which no training goes on: add the EMAHook of its '
+                    'config to custom_hooks, or start a new one with load_from'
+                )
         load_for_inference(path, model, checkpoint, runner.cfg, resumes)
         loop = runner._train_loop if trains else getattr(runner, '_test_loop', None)
         metainfo = getattr(loop.dataloader.dataset, 'metainfo', {}) if isinstance(loop, BaseLoop) else {}
@@ -73,17 +78,9 @@ class CheckpointFitHook(Hook):
 
 
 def load_for_inference(path: str, model: nn.Module, checkpoint: Mapping, cfg: Config, resumes: bool = False) -> None:
-    """Loads a checkpoint into a model, checked as that of a test; see :class:`CheckpointFitHook`.
+    """Loads a checkpoint into the model of a config, checked as that of a test; see :class:`CheckpointFitHook`.
 
-    Args:
-        path: The checkpoint, for the error.
-        model: The model of the config.
-        checkpoint: The content of the file.
-        cfg: The config.
-        resumes: Whether a training goes on: nothing may be resized, as the optimizer's state would not be.
-
-    Raises:
-        ValueError: Names the file, what is wrong and what to do.
+    Where a training resumes, nothing may be resized, as the optimizer's state would not be.
     """
     given, settings = model_weights(checkpoint), read_settings(checkpoint.get('meta') or {})
     check_state(model, given, settings, path, exact=resumes)

@@ -73,17 +73,11 @@ def _parser(command: str, description: str) -> argparse.ArgumentParser:
         default='none',
         help='what starts several processes (default none)',
     )
-    parser.add_argument('--local_rank', '--local-rank', type=int, default=0, help='set by some launchers')
     return parser
 
 
 def train_config(args: argparse.Namespace) -> Config:
-    """The config of a training.
-
-    Raises:
-        FileNotFoundError: if the config file does not exist.
-        ValueError: if an option does not fit the config.
-    """
+    """The config of a training; raises ValueError if an option does not fit it."""
     cfg = _base_config(args)
     if args.amp:
         if get_device() in ('cpu', 'mps'):
@@ -105,12 +99,7 @@ def train_config(args: argparse.Namespace) -> Config:
 
 
 def test_config(args: argparse.Namespace) -> Config:
-    """The config of a test.
-
-    Raises:
-        FileNotFoundError: if the config file does not exist.
-        ValueError: if an option does not fit the config.
-    """
+    """The config of a test; raises ValueError if an option does not fit it."""
     cfg = _base_config(args)
     check_scope(cfg)
     cfg.load_from = args.checkpoint
@@ -132,8 +121,6 @@ def test_config(args: argparse.Namespace) -> Config:
 
 
 def _base_config(args: argparse.Namespace) -> Config:
-    # Launchers that pass the local rank as an option leave the variable unset, and mmengine reads the variable.
-    os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
     cfg = read_config(args.config, args.cfg_options)
     if 'model' not in cfg:
         raise ValueError(f'{args.config}: the config has no `model`; name the config of a whole training')

@@ -1,8 +1,8 @@
 """mmengine's runner for a strategy that shards the model, and its checkpoints: :mod:`vitplug.checkpoints.shards`."""
 
+import copy
 import shutil
 from collections.abc import Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,14 @@ from mmengine.registry import STRATEGIES
 from mmengine.runner import Runner
 from mmengine.runner.checkpoint import _load_checkpoint, _load_checkpoint_to_model
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, empty
+from torch.distributed.tensor import DTensor, distribute_tensor, empty
 
 from vitplug.checkpoints.safe_loading import load_from_file
 from vitplug.checkpoints.shards import REST, SHARD, read_shards, with_leaves
 from vitplug.files.named import is_sharded
 
 from .hooks.non_finite import optimizers
-from .sharding import FSDP2Strategy, first_values, in_shards_of, reshard
+from .sharding import reshard
 
 
 class ShardedRunner(Runner):
@@ -32,20 +32,20 @@ class ShardedRunner(Runner):
     before EMA and vitplug's hooks are ready for them.
     """
 
-    @cached_property
-    def strategy(self) -> FSDP2Strategy:
-        """The strategy of the config."""
-        return STRATEGIES.build(self.cfg.strategy)
-
     def wrap_model(self, model_wrapper_cfg: dict | None, model: nn.Module) -> nn.Module:
-        """Shards the model in place."""
+        """Shards the model in place, and keeps a whole one whose weights are initialised."""
         if self.cfg.get('sync_bn'):
             model = convert_sync_batchnorm(model, self.cfg.sync_bn)
-        return self.strategy.shard(model)
+        self.whole = copy.deepcopy(model)
+        return STRATEGIES.build(self.cfg.strategy).shard(model)
 
     def _init_model_weights(self) -> None:
-        with first_values():
-            self.model.init_weights()
+        """Draws what one process draws; all have the same seed."""
+        self.whole.init_weights()
+        weights = self.model.state_dict()
+        for name, value in self.whole.state_dict().items():
+            weights[name].copy_(in_shards_of(weights[name], value))
+        del self.whole
 
     def call_hook(self, fn_name: str, **kwargs) -> None:
         """Calls the hooks; after a batch of a validation they find sharded parameters."""
@@ -100,15 +100,9 @@ class ShardedRunner(Runner):
         by_epoch: bool = True,
         backend_args: dict | None = None,
     ) -> None:
-        """Writes what mmengine's runner writes, as a folder of shards, with all processes: they call it together.
+        """Writes what mmengine's runner writes, as a folder of shards; all processes call it together.
 
-        Args:
-            out_dir, filename: Folder and name of the checkpoint.
-            file_client_args, backend_args: Not used: all processes write to a folder that they share.
-            save_optimizer: Whether to write the state of the optimizer.
-            save_param_scheduler: Whether to write the states of schedulers.
-            meta: Overwrites the position in the training.
-            by_epoch: Whether the position is after an epoch, or after an iteration.
+        `file_client_args` and `backend_args` are not used: all processes write to a folder that they share.
         """
         position = (self.epoch + 1, self.iter) if by_epoch else (self.epoch, self.iter + 1)
         meta = dict(zip(('epoch', 'iter'), position, strict=True)) | dict(meta or {})
@@ -121,6 +115,13 @@ class ShardedRunner(Runner):
             checkpoint['param_schedulers'] = [one.state_dict() for one in self.param_schedulers]
         self.call_hook('before_save_checkpoint', checkpoint=checkpoint)
         _write_shards(checkpoint, Path(out_dir, filename))
+
+
+def in_shards_of(sharded: Any, value: Any) -> Any:
+    """A whole tensor in the shards of another one of its shape; anything else as it is."""
+    if not isinstance(value, Tensor) or not isinstance(sharded, DTensor) or value.shape != sharded.shape:
+        return value
+    return distribute_tensor(value.to(sharded.device), sharded.device_mesh, sharded.placements, src_data_rank=None)
 
 
 def _write_shards(checkpoint: Mapping[str, Any], folder: Path) -> None:

@@ -14,7 +14,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from vitplug.plugs.broad_attention import _pool_along
-from vitplug.runs.prediction.predictor import Predictor
+from vitplug.runs.prediction import Predictor
 
 if not hasattr(torch.compiler, 'is_exporting'):
     pytest.skip('this torch cannot say that it exports', allow_module_level=True)

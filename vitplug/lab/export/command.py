@@ -123,7 +123,7 @@ def _notes(cfg: Config, predictor: Predictor, part: str, program: ExportedProgra
             channel_order='RGB' if turns_channels(model.data_preprocessor) else 'BGR, as OpenCV reads',
             pad_size_divisor=getattr(model.data_preprocessor, 'pad_size_divisor', 1),
         ),
-        classes=predictor.task.classes,
+        classes=predictor.classes,
         versions={'vitplug': version('vitplug'), 'torch': torch.__version__},
         config=cfg.pretty_text,
     )

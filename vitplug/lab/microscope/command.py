@@ -91,7 +91,7 @@ class Subject:
             raise ValueError(f'{path}: cannot be read: {type(error).__name__}: {error}') from error
         [sample] = self.predictor.run(batch)
         if 'pred_score' in sample:
-            said = Prediction(named_scores(sample.pred_score, self.predictor.task.classes))
+            said = Prediction(named_scores(sample.pred_score, self.predictor.classes))
         else:
             said = Prediction('', self.predictor.draw(pixels, sample))
         return pixels, batch, self.predictor.model.data_preprocessor(batch, training=False)['inputs'], said
@@ -140,13 +140,13 @@ def find_truths(subject: Subject, paths: Sequence[Path]) -> dict[Path, BaseDataE
 def truth_of(subject: Subject, pixels: np.ndarray, truth: BaseDataElement) -> Prediction | None:
     """What the data say of an image, a sample with annotations; None if nothing."""
     if 'gt_label' in truth:
-        classes = subject.predictor.task.classes
+        classes = subject.predictor.classes
         return Prediction(', '.join(str(classes[i]) if classes else f'class {i}' for i in truth.gt_label.tolist()))
     if 'gt_sem_seg' not in truth and 'gt_instances' not in truth:
         return None
     if 'gt_instances' in truth:  # mmdet's boxes are no tensors yet
         truth.gt_instances.bboxes = getattr(truth.gt_instances.bboxes, 'tensor', truth.gt_instances.bboxes)
-    return Prediction('', subject.predictor.draw_truth(pixels, truth))
+    return Prediction('', subject.predictor.draw(pixels, truth, truth=True))
 
 
 def _parser() -> argparse.ArgumentParser:

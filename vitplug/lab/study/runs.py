@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from mmengine.config import Config
 from mmengine.dataset import Compose, pseudo_collate
+from mmengine.device import get_device
 from mmengine.registry import DATASETS, MODELS, init_default_scope
 from mmengine.structures import BaseDataElement
 from torch import Tensor, nn
@@ -26,7 +27,7 @@ from vitplug.files.named import check_weights
 from vitplug.hosting import Edits, PluggedModel
 from vitplug.plugs.text import NONE
 from vitplug.runs.checks import check_data, model_config
-from vitplug.runs.prediction.predictor import check_device, load_model
+from vitplug.runs.prediction import load_model
 from vitplug.statistics.images import evenly_spaced
 
 from .layers import NamedLayers
@@ -333,7 +334,7 @@ def read_run(
 
 
 def _run(label: str, cfg: Config, model: nn.Module, images: str, device: str | None, seed: int = 0) -> Run:
-    model = model.to(check_device(device)).eval().requires_grad_(False)
+    model = model.to(device or get_device()).eval().requires_grad_(False)
     pipeline, source = list(pipeline_of(cfg.test_dataloader)[1]), source_of(cfg, images)
     content: list[str | bytes] = [*map(repr, (cfg.model, pipeline, cfg.get('test_evaluator'), source))]
     for name, value in sorted(model.state_dict().items()):

@@ -1,7 +1,6 @@
 """Keeps one broken file among many from ending a training."""
 
 import logging
-from collections.abc import Iterator
 
 from mmengine.dataset import BaseDataset
 from mmengine.hooks import Hook
@@ -36,33 +35,22 @@ class BadSampleHook(Hook):
 
 
 def wrap_loading(dataset, max_in_a_row: int) -> None:
-    """Wraps the loading steps of a data set, and of all inside of it, as :class:`TolerantLoad`."""
-    for pipeline in _pipelines(dataset):
-        for number, step in enumerate(pipeline.transforms):
-            if type(step).__name__.startswith('Load'):
-                pipeline.transforms[number] = TolerantLoad(step, max_in_a_row)
-
-
-def _pipelines(dataset) -> Iterator:
-    """The pipelines of a data set, or of those in wrappers such as ConcatDataset and RepeatDataset."""
+    """Wraps the loading steps of a data set, and of those inside of it, as :class:`TolerantLoad`."""
     inside = [*getattr(dataset, 'datasets', ())]
     if not isinstance(dataset, BaseDataset) and hasattr(dataset, 'dataset'):
         inside.append(dataset.dataset)
     for child in inside:
-        yield from _pipelines(child)
-    if not inside and hasattr(getattr(dataset, 'pipeline', None), 'transforms'):
-        yield dataset.pipeline
+        wrap_loading(child, max_in_a_row)
+    steps = [] if inside else getattr(getattr(dataset, 'pipeline', None), 'transforms', [])
+    for number, step in enumerate(steps):
+        if type(step).__name__.startswith('Load'):
+            steps[number] = TolerantLoad(step, max_in_a_row)
 
 
 class TolerantLoad:
     """A loading step of a pipeline that gives None for a file that it cannot read; mmengine then draws another sample.
 
-    Args:
-        step: The step, such as mmcv's `LoadImageFromFile`.
-        max_in_a_row: The broken file in a row at which it ends.
-
-    Raises:
-        TrainingStopped: At that file; names it.
+    At the last of `max_in_a_row` such files in a row it raises TrainingStopped.
     """
 
     def __init__(self, step, max_in_a_row: int):

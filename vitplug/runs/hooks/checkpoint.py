@@ -1,13 +1,10 @@
 """Checkpoints of which a whole one is left by a kill at any moment, and the one to go on from."""
 
-import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from mmengine.dist import is_main_process
-from mmengine.fileio import LocalBackend, register_backend
+from mmengine.fileio import BaseStorageBackend, LocalBackend, register_backend
 from mmengine.hooks import CheckpointHook as MMEngineCheckpointHook
 
 from vitplug.files.named import METADATA, is_checkpoint
@@ -21,55 +18,58 @@ INTERRUPTED = 'interrupted.pth'
 
 @register_backend('vitplug.atomic')
 class WholeFiles(LocalBackend):
-    """mmengine's backend for local files, each of which is written whole or not at all.
-
-    Attributes:
-        folder: Where checkpoints may be removed. One of another folder may be the best one of another training.
-    """
-
-    folder = ''
-
-    def __init__(self) -> None:
-        self.waiting: list[Path] | None = None
+    """mmengine's backend for local files, each of which is written whole or not at all."""
 
     def put(self, obj: bytes, filepath: str | Path) -> None:
         """Writes bytes to a file."""
         write_bytes(Path(filepath), obj)
 
+
+class RemovingLast:
+    """A backend that removes nothing before :meth:`flush`: mmengine removes a checkpoint before it writes the next.
+
+    Args:
+        backend: The backend.
+        folder: Of this training. What lies elsewhere stays: it may be the best checkpoint of another training.
+    """
+
+    def __init__(self, backend: BaseStorageBackend, folder: str):
+        self.backend, self.folder, self.waiting = backend, Path(folder), []
+
+    def __getattr__(self, name: str):
+        return getattr(self.backend, name)
+
     def remove(self, filepath: str | Path) -> None:
-        """Removes a checkpoint, a file or the folder of a sharded one, of this training."""
-        path = Path(filepath)
-        if path.parent != Path(self.folder):
-            return
-        if self.waiting is not None:
-            self.waiting.append(path)
-            return
-        if path.is_dir():
-            remove_shards(path)
-        else:
-            path.unlink(missing_ok=True)
+        """Notes a checkpoint, a file or the folder of a sharded one, that is to go."""
+        self.waiting.append(filepath)
 
     rmtree = remove
 
-    @contextmanager
-    def removing_last(self) -> Iterator[None]:
-        """Removes what is to go inside a ``with`` block at its end, when what takes its place is there."""
+    def flush(self) -> None:
+        """Removes what is noted."""
+        for path in [path for path in self.waiting if Path(path).parent == self.folder]:
+            if self.backend.isfile(path):
+                self.backend.remove(path)
+            else:
+                discard(Path(path))
         self.waiting = []
-        try:
-            yield
-        finally:
-            paths, self.waiting = self.waiting, None
-        for path in paths:
-            self.remove(path)
+
+
+def discard(path: Path) -> None:
+    """Removes a checkpoint if it is there; cut short, it leaves a folder of shards that counts as none."""
+    if path.is_dir():
+        (path / METADATA).unlink(missing_ok=True)
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 @HOOKS.register_module()
 class CheckpointHook(MMEngineCheckpointHook):
     """mmengine's hook, made safe against a kill at any moment.
 
-    A checkpoint is written beside its place and renamed once it is whole. Two are kept at least until the training
-    ends, for mmengine removes one before it writes the next. :meth:`save_interrupted` saves between the regular ones;
-    the next one replaces that file.
+    A checkpoint is written beside its place and renamed once it is whole, and only then are others removed: those that
+    are too many, the best one of before, and that of an interruption.
 
     Args:
         *args, **kwargs: As mmengine's `CheckpointHook`. With `backend_args`, `file_client_args` or an `out_dir` that
@@ -85,74 +85,33 @@ class CheckpointHook(MMEngineCheckpointHook):
         super().__init__(*args, **kwargs)
         if self.args:  # mmengine hands them on to `save_checkpoint`, after an epoch, which takes none of them
             raise TypeError(f'CheckpointHook.__init__() got an unexpected keyword argument {next(iter(self.args))!r}')
-        self.keeps_one = self.max_keep_ckpts == 1
-        self.max_keep_ckpts = 2 if self.keeps_one else self.max_keep_ckpts
 
     def before_train(self, runner) -> None:
         """Chooses the folder."""
         super().before_train(runner)
         if runner._resume:  # mmengine forgets it, and would keep no record of a best checkpoint until the next one
             self.last_ckpt = str(runner._load_from)
-        self.file_backend.folder = self.out_dir
-
-    def after_train(self, runner) -> None:
-        """Leaves one checkpoint where one is asked for."""
-        super().after_train(runner)
-        if self.keeps_one:
-            for step in list(self.keep_ckpt_ids)[:-1]:
-                self._remove(self.filename_tmpl.format(step))
-
-    def save_interrupted(self, runner, meta: dict) -> None:
-        """Saves a checkpoint that stands until the next one.
-
-        Args:
-            runner: The runner of the training.
-            meta: Its `epoch` and `iter`, the numbers of finished ones.
-        """
-        self.last_ckpt = self.file_backend.join_path(self.out_dir, INTERRUPTED)
-        settings = dict(meta=meta, by_epoch=self.by_epoch, backend_args=self.backend_args)
-        runner.save_checkpoint(self.out_dir, INTERRUPTED, **settings)
-        if is_main_process():
-            Path(runner.work_dir, 'last_checkpoint').write_text(self.last_ckpt)
+        self.file_backend = RemovingLast(self.file_backend, self.out_dir)
 
     def _save_checkpoint_with_step(self, runner, step, meta) -> None:
         super()._save_checkpoint_with_step(runner, step, meta)
-        self._remove(INTERRUPTED)
+        self.file_backend.flush()
+        if is_main_process():
+            discard(Path(runner.work_dir, INTERRUPTED))
 
     def _save_best_checkpoint(self, runner, metrics) -> None:
-        atomic = isinstance(self.file_backend, WholeFiles)
-        with self.file_backend.removing_last() if atomic else nullcontext():
-            super()._save_best_checkpoint(runner, metrics)
-
-    def _remove(self, name: str) -> None:
-        path = self.file_backend.join_path(self.out_dir, name)
-        if is_main_process() and self.file_backend.exists(path):
-            self.file_backend.remove(path)
-
-
-def remove_shards(folder: Path) -> None:
-    """Removes a sharded checkpoint; cut short, it leaves a folder that counts as none."""
-    (folder / METADATA).unlink(missing_ok=True)
-    shutil.rmtree(folder)
+        super()._save_best_checkpoint(runner, metrics)
+        self.file_backend.flush()
 
 
 # --- the checkpoint to go on from ---
 
 
 def last_checkpoint(work_dir: str | Path) -> Path | None:
-    """The checkpoint that a work dir notes as the last one, else the newest in it; None if there is none.
-
-    The note holds a whole path; after the folder was moved, the file of its name beside the note counts. A training
-    that was killed before it could write the note has left a whole checkpoint.
-    """
+    """The checkpoint that a work dir notes as the last one, also after the folder was moved; None if there is none."""
     note = Path(work_dir, 'last_checkpoint')
-    if note.is_file():
-        noted = Path(note.read_text(errors='replace').strip())
-        for path in (noted, Path(work_dir, noted.name)):
-            if is_checkpoint(path):
-                return path
-    written = [path for path in Path(work_dir).glob('*.pth') if not path.name.startswith('best_')]
-    return max(filter(is_checkpoint, written), key=os.path.getmtime, default=None)
+    noted = Path(note.read_text().strip() if note.is_file() else '')
+    return next(filter(is_checkpoint, (noted, Path(work_dir, noted.name))), None)
 
 
 def choose_start(cfg) -> None:

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 from functools import partial
+from pathlib import Path
 
 import torch
 from mmengine import dist
@@ -13,7 +14,7 @@ from mmengine.runner import IterBasedTrainLoop
 from vitplug.errors import TrainingStopped
 from vitplug.registry import HOOKS
 
-from .checkpoint import CheckpointHook
+from .checkpoint import INTERRUPTED
 from .randomness import is_inside_epoch
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -23,8 +24,9 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 class InterruptionHook(Hook):
     """On SIGTERM or Ctrl-C saves at the end of the iteration and stops; on resume validates where a validation is due.
 
-    The checkpoint goes to `interrupted.pth`. A validation is finished first, and so is the step of accumulated
-    gradients. A second signal changes nothing; SIGQUIT (Ctrl-\\) and SIGKILL end the process at once.
+    The checkpoint goes to `interrupted.pth`, which stands until `vitplug.CheckpointHook` writes the next one. A
+    validation is finished first, and so is the step of accumulated gradients. A second signal changes nothing; SIGQUIT
+    (Ctrl-\\) and SIGKILL end the process at once.
 
     mmengine writes a checkpoint before it validates the same state, so a training killed in between would never report
     that validation: this hook runs it first.
@@ -34,7 +36,6 @@ class InterruptionHook(Hook):
             got a signal. A single process looks after every iteration.
 
     Raises:
-        ValueError: If, when the training starts, `default_hooks.checkpoint` is not `vitplug.CheckpointHook`.
         TrainingStopped: When it has saved.
     """
 
@@ -48,12 +49,6 @@ class InterruptionHook(Hook):
 
     def before_train(self, runner) -> None:
         """Starts to listen, and runs a validation that is due."""
-        self.checkpoints = next((hook for hook in runner.hooks if isinstance(hook, CheckpointHook)), None)
-        if self.checkpoints is None:
-            raise ValueError(
-                'vitplug.InterruptionHook saves with vitplug.CheckpointHook: set default_hooks.checkpoint = '
-                "dict(type='vitplug.CheckpointHook', ...), or default_hooks.interruption = None"
-            )
         for loop in filter(None, (runner.train_loop, runner.val_loop)):
             loop.dataloader.worker_init_fn = partial(_start_worker, loop.dataloader.worker_init_fn)
         if threading.current_thread() is threading.main_thread():  # to which Python delivers signals
@@ -84,9 +79,13 @@ class InterruptionHook(Hook):
 
     def _stop_if_asked(self, runner, iteration: int) -> None:
         if _any_process(self.received is not None):
-            self.checkpoints.save_interrupted(runner, dict(epoch=runner.epoch, iter=iteration))
+            meta, backend = dict(epoch=runner.epoch, iter=iteration), dict(backend='vitplug.atomic')
+            runner.save_checkpoint(runner.work_dir, INTERRUPTED, meta=meta, backend_args=backend)
+            saved = Path(runner.work_dir, INTERRUPTED)
+            if dist.is_main_process():
+                Path(runner.work_dir, 'last_checkpoint').write_text(str(saved))
             name = self.received.name if self.received else 'a signal to another process'
-            raise TrainingStopped(f'stopped by {name} and saved: --resume goes on from {self.checkpoints.last_ckpt}')
+            raise TrainingStopped(f'stopped by {name} and saved: --resume goes on from {saved}')
 
 
 def _any_process(flag: bool) -> bool:

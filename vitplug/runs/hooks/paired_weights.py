@@ -31,7 +31,7 @@ class PairedWeightsHook(Hook):
 
     def before_run(self, runner) -> None:
         """Lets the runner's initialisation of weights end with the paired ones."""
-        model = bare_model(runner.model)
+        model = getattr(runner, 'whole', None) or bare_model(runner.model)  # a sharded one is initialised whole
         initialise = model.init_weights
 
         def initialise_paired() -> None:

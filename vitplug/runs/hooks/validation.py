@@ -1,12 +1,10 @@
 """A batch of the validation before a training, and the loss of a classifier over its validation images."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import torch
 from mmengine.evaluator import BaseMetric
 from mmengine.hooks import Hook
-from PIL import Image
 from torch import Tensor
 
 from vitplug.errors import TrainingStopped
@@ -15,8 +13,6 @@ from vitplug.registry import HOOKS
 from ..sharding import reshard
 
 NAME = 'loss/cross_entropy'
-# Samples whose shapes are looked at.
-LOOKED_AT = 100
 # How far the scores of an image may be from a sum of 1.
 TOLERANCE = 1e-3
 
@@ -25,8 +21,7 @@ TOLERANCE = 1e-3
 class DryValidationHook(Hook):
     """Predicts one batch of validation images before the first step, which would else fail after hours.
 
-    The widest and the narrowest image of some come first. Its metrics are not counted.
-    `tools/train.py` adds this hook to every config.
+    Its images lie far apart in the data. `tools/train.py` adds this hook to every config.
 
     Raises:
         ValueError: If the batch cannot be made or predicted, and one image can; other errors as they are.
@@ -39,8 +34,8 @@ class DryValidationHook(Hook):
         if runner.val_loop is None or runner.iter > 0:
             return
         loader = runner.val_loop.dataloader
-        number = getattr(loader.batch_sampler, 'batch_size', 1)
-        chosen = different(loader.dataset, number)
+        number, images = getattr(loader.batch_sampler, 'batch_size', 1), len(loader.dataset)
+        chosen = range(0, images, max(1, images // number))[:number]
         try:
             _predict(runner, loader, chosen)
         except TrainingStopped:  # a broken image
@@ -51,27 +46,6 @@ class DryValidationHook(Hook):
                 f'val_dataloader.batch_size = {number}: a batch of images of several sizes fails in the validation '
                 f'({type(error).__name__}: {" ".join(str(error).split())[:300]}): set it to 1'
             ) from error
-
-
-def different(dataset, number: int) -> list[int]:
-    """Indices of some samples of a data set: the widest and the narrowest image of those looked at come first."""
-    indices = range(0, len(dataset), max(1, len(dataset) // LOOKED_AT))
-    if number < 2 or not hasattr(dataset, 'get_data_info'):
-        return [*indices[:: max(1, len(indices) // number)]][:number]
-    by_shape = sorted(indices, key=lambda index: _shape(dataset.get_data_info(index)))
-    return list(dict.fromkeys([by_shape[0], by_shape[-1], *indices]))[:number]
-
-
-def _shape(info: Mapping) -> float:
-    """Width of a sample's image, as a share of its height, as its annotations or its file have it."""
-    width, height = info.get('width'), info.get('height')
-    if not (width and height) and Path(info.get('img_path') or '').is_file():
-        try:
-            with Image.open(info['img_path']) as image:
-                width, height = image.size
-        except OSError:  # a broken one is named where it is loaded
-            return 1.0
-    return width / height if width and height else 1.0
 
 
 def _predict(runner, loader, chosen: Sequence[int]) -> None:

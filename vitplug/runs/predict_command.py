@@ -4,7 +4,6 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from itertools import islice
 from pathlib import Path
 
@@ -20,8 +19,8 @@ from vitplug.config.options import add_exported, add_options, exported_hook, mod
 from vitplug.errors import printable
 from vitplug.files.picture_sources import Picture, Source, Unreadable, find_sources, read_pictures
 
-from ..checks import model_config
-from .predictor import Predictor
+from .checks import model_config
+from .prediction import SCORE, Predictor
 
 PICTURES, RECORDS = 'pictures', 'predictions.jsonl'
 
@@ -68,17 +67,29 @@ def predict(predictor: Predictor, sources: Sequence[Source], out: Path, batch_si
                 fail(source, source.path, error)
 
     waiting, total = pictures(), sum(source.count() for source in sources)
-    with (
-        tqdm(desc='predicting', total=total, unit='picture', mininterval=1.0, disable=None) as bar,
-        closing(Results(predictor, out)) as results,
-    ):
+    videos: dict[Source, cv2.VideoWriter] = {}
+    out.mkdir(parents=True, exist_ok=True)
+    with tqdm(desc='predicting', total=total, unit='picture', mininterval=1.0, disable=None) as bar:
         while batch := list(islice(waiting, batch_size)):
             for picture, result in zip(batch, _predict_batch(predictor, batch), strict=True):
                 if isinstance(result, Exception):
                     fail(picture.source, picture, f'{type(result).__name__}: {result}')
+                    continue
+                place, drawn = dict(file=str(picture.source.path)), predictor.draw(picture.pixels, result)[..., ::-1]
+                if picture.frame is None:
+                    mmcv.imwrite(drawn, str(out / PICTURES / f'{picture.name}.png'))
                 else:
-                    results.add(picture, result)
+                    place |= dict(frame=picture.frame)
+                    if picture.source not in videos:
+                        path = out / PICTURES / f'{picture.source.name}.mp4'
+                        videos[picture.source] = _video(path, picture.fps, drawn.shape[1::-1])
+                    videos[picture.source].write(np.ascontiguousarray(drawn))
+                record = place | predictor.record(result, picture.name, out)
+                with open(out / RECORDS, 'a', encoding='utf-8') as file:
+                    file.write(f'{json.dumps(record)}\n')
             bar.update(len(batch))
+    for video in videos.values():
+        video.release()
     return failed
 
 
@@ -92,51 +103,13 @@ def _predict_batch(predictor: Predictor, batch: Sequence[Picture]) -> list[BaseD
     return [result for picture in batch for result in _predict_batch(predictor, [picture])]
 
 
-class Results:
-    """Drawn pictures in a folder, frames of a video as a video, and a file with a line for each picture.
-
-    Args:
-        predictor: Draws the pictures.
-        out: The folder.
-    """
-
-    def __init__(self, predictor: Predictor, out: Path):
-        self.predictor, self.out = predictor, out
-        self.video: tuple[Source, cv2.VideoWriter] | None = None
-        out.mkdir(parents=True, exist_ok=True)
-
-    def add(self, picture: Picture, sample: BaseDataElement) -> None:
-        """Writes the drawn picture, and then the record of one."""
-        drawn = self.predictor.draw(picture.pixels, sample)[..., ::-1]
-        place = dict(file=str(picture.source.path))
-        if picture.frame is None:
-            mmcv.imwrite(drawn, str(self.out / PICTURES / f'{picture.name}.png'))
-        else:
-            self._add_frame(picture, np.ascontiguousarray(drawn))
-            place |= dict(frame=picture.frame)
-        record = place | self.predictor.task.record(sample, picture.name, self.out)
-        with open(self.out / RECORDS, 'a', encoding='utf-8') as file:
-            file.write(f'{json.dumps(record)}\n')
-
-    def _add_frame(self, picture: Picture, drawn: np.ndarray) -> None:
-        if self.video is None or self.video[0] != picture.source:
-            self.close()
-            path = self.out / PICTURES / f'{picture.source.name}.mp4'
-            path.parent.mkdir(parents=True, exist_ok=True)
-            code, size = cv2.VideoWriter_fourcc(*'mp4v'), (drawn.shape[1], drawn.shape[0])
-            writer = cv2.VideoWriter(str(path), code, picture.fps, size)
-            if not writer.isOpened():
-                raise OSError(
-                    f'OpenCV cannot write {path}, {size[0]} x {size[1]} pixels, {picture.fps} frames a second'
-                )
-            self.video = picture.source, writer
-        self.video[1].write(drawn)
-
-    def close(self) -> None:
-        """Ends the video that is being written."""
-        if self.video is not None:
-            self.video[1].release()
-        self.video = None
+def _video(path: Path, fps: float, size: tuple[int, int]) -> cv2.VideoWriter:
+    """A video that frames of (width, height) can be added to."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*'mp4v'), fps, size)
+    if not writer.isOpened():
+        raise OSError(f'OpenCV cannot write {path}, {size[0]} x {size[1]} pixels, {fps} frames a second')
+    return writer
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -149,8 +122,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         '--score-thr',
         type=float,
+        default=SCORE,
         metavar='SCORE',
-        help='least score of what is drawn (default 0.3 for boxes, 0 for classes)',
+        help='least score of a box that is drawn (default 0.3)',
     )
     parser.add_argument('--batch-size', type=int, default=1, metavar='N', help='pictures at a time (default 1)')
     add_exported(parser)
