@@ -43,7 +43,7 @@ def in_child(function, *args):
     process = multiprocessing.get_context('fork').Process(target=run)
     process.start()
     # join() would wait for the loader's workers too, which see only after seconds that their training is dead.
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while process.exitcode is None:
         assert time.monotonic() < deadline, 'the training hangs'
         time.sleep(0.01)
