@@ -16,7 +16,7 @@ def test_weights_and_meta_in_a_new_file(tmp_path, capsys):
     )
     capsys.readouterr()
     convert_main([str(tmp_path / 'timm.pth'), str(tmp_path / 'new.pth'), '--prefix', 'teacher'])
-    assert f'new.pth: {len(state)} tensors, from timm ViT' in capsys.readouterr().out
+    assert f'new.pth: {len(state)} tensors, from {len(state)} of timm ViT' in capsys.readouterr().out
     written, expected = read_checkpoint(tmp_path / 'new.pth'), convert(state).state
     assert written['meta'] == dict(epoch=1) and written['state_dict'].keys() == expected.keys()
     assert all(torch.equal(value, expected[key]) for key, value in written['state_dict'].items())

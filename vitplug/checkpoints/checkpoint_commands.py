@@ -30,10 +30,10 @@ def convert_main(argv: Sequence[str] | None = None) -> None:
         content = read_checkpoint(local_file(args.source))
         state, _ = find_weights(content, args.source)
         try:
-            converted, source_format, notes = convert(state, args.prefix)
+            converted, source_format = convert(state, args.prefix)
         except WRONG_SHAPES as error:
             raise ValueError(f'{args.source}: {error}') from error
         # Copies: a view would be saved with the whole storage behind it.
         written = dict(meta=find_meta(content), state_dict={key: value.clone() for key, value in converted.items()})
         write_whole(args.target, lambda part: torch.save(written, part))
-        print('; '.join((f'{args.target}: {len(converted)} tensors, from {source_format.name}', *notes)))
+        print(f'{args.target}: {len(converted)} tensors, from {len(state)} of {source_format.name}')

@@ -21,11 +21,10 @@ _DERIVED = re.compile(
 
 
 class Converted(NamedTuple):
-    """A converted state dict by its new keys, its original format, and notes of what was left out, added or merged."""
+    """A converted state dict by its new keys, and its original format."""
 
     state: dict[str, Tensor]
     source: Format
-    notes: list[str]
 
 
 def is_derived(key: str) -> bool:
@@ -69,17 +68,12 @@ def convert(state: State, prefix: str | None = None) -> Converted:
             'them: merge them where they were trained (loralib: model.eval() does; peft: model.merge_and_unload()) '
             "and save the tensors whose names have no 'lora_'"
         )
-    derived = [key for key in state if is_derived(key)]
-    state = {key: value for key, value in state.items() if key not in derived}
+    state = {key: value for key, value in state.items() if not is_derived(key)}
     source, inner = recognise(state)
     outer = inner.removesuffix('backbone.')
     inside = {key.removeprefix(inner): value for key, value in state.items() if key.startswith(inner)}
     beside = {key.removeprefix(outer): value for key, value in state.items() if not key.startswith(inner)}
-    ours, notes = source.to_vitplug(inside)
-    ours |= beside
-    if derived:
-        notes.append(f'left out tables that models compute ({len(derived)}: {some_of(derived, 2)})')
-    return Converted(ours, source, notes)
+    return Converted(source.to_vitplug(inside) | beside, source)
 
 
 def _below(prefix: str | None, state: State) -> State:

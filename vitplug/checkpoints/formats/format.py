@@ -126,8 +126,7 @@ class Format:
             missing ones are 0.
         rotary: The kind of rotary positions of its networks, which no key may show; '' for none.
         strict: Whether keys without a rule are refused, as in the files that authors of a paper released.
-        prepare: Changes their tensors before the table does, and adds what was left out, added or merged, and why, to
-            a list of notes, one clause each. Refuses networks with these keys that vitplug has not.
+        prepare: Changes their tensors before the table does, and refuses networks with these keys that vitplug has not.
     """
 
     name: str
@@ -136,7 +135,7 @@ class Format:
     without_bias: str = ''
     rotary: str = ''
     strict: bool = False
-    prepare: Callable[[State, list[str]], State] = lambda theirs, notes: theirs
+    prepare: Callable[[State], State] = lambda theirs: theirs
 
     def recognise(self, keys: Iterable[str]) -> set[str]:
         """The prefixes of this format's weights; empty if there are none."""
@@ -150,15 +149,14 @@ class Format:
         found = _find(key, read_table(self.names))
         return found and found[1]
 
-    def to_vitplug(self, state: State) -> tuple[dict[str, Tensor], list[str]]:
-        """This format's weights with vitplug's keys, and notes.
+    def to_vitplug(self, state: State) -> dict[str, Tensor]:
+        """This format's weights with vitplug's keys.
 
         Raises:
             ValueError: If such networks are refused, a part of a tensor is missing, or a key is unknown in a strict
                 format.
         """
-        notes: list[str] = []
-        theirs, rules = self.prepare(state, notes), self._rules(state)
+        theirs, rules = self.prepare(state), self._rules(state)
         found = {key: _find(key, rules) for key in theirs}
         if self.strict and (strange := [key for key, place in found.items() if place is None]):
             raise ValueError(
@@ -175,7 +173,7 @@ class Format:
             if len(parts) > 1:
                 tensor = _join(key, parts, rule.optional, theirs)
             ours[name] = LAYOUTS[rule.layout](tensor)
-        return ours, notes
+        return ours
 
     def _rules(self, state: State) -> list[Rule]:
         """The rules for a network with these tensors."""

@@ -67,7 +67,7 @@ _MVIT_NAMES = (
 )
 
 
-def _through_stages(theirs: State, notes: list[str]) -> State:
+def _through_stages(theirs: State) -> State:
     """timm counts blocks by stages: the keys with blocks counted through all stages."""
     blocks = sorted({tuple(map(int, match.groups())) for key in theirs if (match := _BLOCK_OF_STAGE.match(key))})
 

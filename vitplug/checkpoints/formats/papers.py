@@ -16,7 +16,7 @@ from .vit import NAMES, QKV
 # --- Refined-ViT, which fits `scheme='official'` of the plug ---
 
 
-def _complete_refiner(theirs: State, notes: list[str]) -> State:
+def _complete_refiner(theirs: State) -> State:
     """Adds what the plug keeps beside the weights: tokens of the batch norms' statistics, and scales of 1.
 
     The first code has no scale of the MLPs' channels, which later code has. Every second block refines the map of the
@@ -29,9 +29,6 @@ def _complete_refiner(theirs: State, notes: list[str]) -> State:
             'as in Refined-ViT-S, M and L'
         )
     tokens, unscaled = theirs['pos_embed'].shape[1], {*blocks} - {*_blocks(theirs, 'mlp.scale_channel')}
-    notes.append(f'added {len(refined)} reference_tokens, the {tokens} tokens of pos_embed')
-    if unscaled:
-        notes.append(f'added {len(unscaled)} scales of 1, which the first code does not have')
     counts = {f'blocks.{index}.attn.reference_tokens': torch.tensor([tokens]) for index in refined}
     ones = {f'blocks.{i}.mlp.scale_channel': torch.ones_like(theirs[f'blocks.{i}.norm2.weight']) for i in unscaled}
     return {**theirs, **counts, **ones}
@@ -75,7 +72,7 @@ _REPLACED = (*(f'{part}.{name}' for part in (_STEM, _PATCHES) for name in ('weig
 STEM_SHAPE, STEM_STRIDE = (3, 3, 7, 7), 2
 
 
-def _merge_stem(theirs: State, notes: list[str]) -> State:
+def _merge_stem(theirs: State) -> State:
     """One convolution for both: nothing lies between the first one, of stride 2, and the patches.
 
     For a host with ``patch_size=32, patch_cfg=dict(kernel_size=37, padding=3), qkv_bias=False``.
@@ -92,9 +89,6 @@ def _merge_stem(theirs: State, notes: list[str]) -> State:
     stem, patches = stem.double(), patches.double().unflatten(1, (side, side, 3)).movedim(-1, 1)
     weight = F.conv_transpose2d(patches, stem, stride=STEM_STRIDE)
     bias = theirs[f'{_PATCHES}.bias'].double() + patches.sum(dim=(2, 3)) @ theirs[f'{_STEM}.bias'].double()
-    used, stored = positions.shape[1], theirs[_TABLE].shape[1]
-    notes.append(f'{_STEM} and {_PATCHES} are one convolution, {_EMBED}')
-    notes.append(f'left out {stored - used} of {stored} positions in {_TABLE}, which the code never reads')
     others = {key: value for key, value in theirs.items() if key not in _REPLACED}
     return {**others, f'{_EMBED}.weight': weight.to(dtype), f'{_EMBED}.bias': bias.to(dtype), _TABLE: positions}
 

@@ -53,7 +53,7 @@ NAMES = (
 )
 
 
-def _place_class(theirs: State, notes: list[str]) -> State:
+def _place_class(theirs: State) -> State:
     """timm adds the position of the class token to the token where there are registers.
 
     Refuses the networks `vit_pe_*`, which have CLIP's names and rotary positions of another kind than vitplug's.
@@ -69,12 +69,10 @@ def _place_class(theirs: State, notes: list[str]) -> State:
     return {**theirs, 'pos_embed': F.pad(theirs['pos_embed'], (0, 0, 1, 0))}
 
 
-def _split_frequencies(theirs: State, notes: list[str]) -> State:
+def _split_frequencies(theirs: State) -> State:
     """Mixed rotary positions (Heo et al.) are one tensor of all blocks in timm, ``(2, L, H, d / 2)``."""
-    by_block = dict(_place_class(theirs, notes))
+    by_block = dict(_place_class(theirs))
     frequencies = by_block.pop('rope.freqs', None)
-    mode = 'axial' if frequencies is None else 'mixed'
-    notes.append(f"the network has rotary positions: plugs=[dict(type='RotaryPosition', mode='{mode}')]")
     for index, block in enumerate(() if frequencies is None else frequencies.unbind(1)):
         by_block[f'layers.{index}.plugs.rotary_position.qkv.frequencies'] = block
     return by_block
@@ -107,7 +105,7 @@ _EVA = (
 )
 
 
-def _check_eva02(theirs: State, notes: list[str]) -> State:
+def _check_eva02(theirs: State) -> State:
     """EVA and EVA-02-E have the same keys, without SwiGLU, and norms in other places."""
     if not is_gated(theirs) or 'reg_token' in theirs:
         raise ValueError('timm EVA without SwiGLU or with registers: vitplug has EVA-02-T, S, B and L')
@@ -157,12 +155,10 @@ ORIGINAL_EVA02 = Format(
 # --- Meta ---
 
 
-def _apply_masks(theirs: State, notes: list[str]) -> State:
+def _apply_masks(theirs: State) -> State:
     """Blocks may be in chunks, and biases of keys are masked; a masked entry may be anything, NaN as well."""
     plain = {re.sub(r'^blocks\.\d+\.(\d+\.)', r'blocks.\1', key): value for key, value in theirs.items()}
     masks = {key: plain.pop(key) for key in list(plain) if key.endswith('.qkv.bias_mask')}
-    if masks:
-        notes.append(f'applied and left out {len(masks)} masks of the bias of q, k and v (blocks.0.attn.qkv.bias_mask)')
     biases = {key.removesuffix('_mask'): mask == 0 for key, mask in masks.items()}
     return plain | {key: plain[key].masked_fill(is_hidden, 0) for key, is_hidden in biases.items()}
 
