@@ -38,14 +38,13 @@ def check_unseen(settings: Mapping, backbone: nn.Module, path: str | os.PathLike
         activation=_as_list(activation.rpartition('.')[2]),
         eps=_as_list(_get(cfg, 'norm_cfg', 'eps')),
     )
-    own = describe_unseen(backbone)
-    for name, values in stated.items():
+    for name, own in describe_unseen(backbone).items():
+        values = stated.get(name)
         # A backbone may have further activations and norms.
-        same = values == own[name] if name == 'num_heads' and name in own else {*values} <= {*own.get(name, values)}
-        if values and not same:
+        if values and not (values == own if name == 'num_heads' else {*values} <= {*own}):
             raise ValueError(
                 f'{path} was trained with {name}={listed(values)}, which its tensors do not show, and the backbone has '
-                f'{listed(own[name])}: set it as in the config of that training'
+                f'{listed(own)}: set it as in the config of that training'
             )
 
 

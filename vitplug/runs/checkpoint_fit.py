@@ -84,7 +84,8 @@ def load_for_inference(path: str, model: nn.Module, checkpoint: Mapping, cfg: Co
     """
     given, settings = model_weights(checkpoint), read_settings(checkpoint.get('meta') or {})
     check_state(model, given, settings, path, exact=resumes)
-    check_unseen(settings, getattr(model, 'backbone', model), path)
+    if has_host(model):
+        check_unseen(settings, getattr(model, 'backbone', model), path)
     _list_changes(path, settings, cfg)
     unexpected = load_state(model, given, path)
     if unexpected:

@@ -69,7 +69,7 @@ REVIT = Format(
 _STEM, _PATCHES, _TABLE = 'conv', 'to_patch_embedding.1', 'pos_embedding'
 _EMBED = 'patch_embed.projection'
 _REPLACED = (*(f'{part}.{name}' for part in (_STEM, _PATCHES) for name in ('weight', 'bias')), _TABLE)
-STEM_SHAPE, STEM_STRIDE = (3, 3, 7, 7), 2
+STEM_STRIDE = 2
 
 
 def _merge_stem(theirs: State) -> State:
@@ -80,11 +80,6 @@ def _merge_stem(theirs: State) -> State:
     positions = _used_positions(theirs[_TABLE])
     stem, patches = theirs[f'{_STEM}.weight'], theirs[f'{_PATCHES}.weight']
     side = isqrt(patches.shape[1] // 3)
-    if tuple(stem.shape) != STEM_SHAPE or 3 * side * side != patches.shape[1]:
-        raise ValueError(
-            f'BViT: {_STEM}.weight has shape {tuple(stem.shape)} and {_PATCHES}.weight {tuple(patches.shape)}: '
-            f'expected {STEM_SHAPE} and (D, 3 x side x side)'
-        )
     dtype = patches.dtype
     stem, patches = stem.double(), patches.double().unflatten(1, (side, side, 3)).movedim(-1, 1)
     weight = F.conv_transpose2d(patches, stem, stride=STEM_STRIDE)
