@@ -159,11 +159,10 @@ def test_gradients_of_checkpointed_blocks_are_those_of_the_edited_forward(make):
     ('make', 'settings', 'edits', 'message'),
     [
         (vit, {}, {'probs': {0: keep}}, r"edits of \['probs'\]: no such intermediates; choose from \['q', 'k', 'v'"),
-        (vit, {}, {'maps': {4: keep}}, "edits of 'maps' in block 4: this backbone has blocks 0 to 3"),
         (vit, dict(plugs='refiner(share=1)'), {'q': {1: keep}}, r"'q' in block 1: it has none; blocks \[0, 2\] have"),
         (mvit, {}, {'q': {1: keep}}, "edits of 'q' in block 1: it adds its queries to the output, .*; edit 'maps' or"),
     ],
-    ids=['name', 'block', 'no queries', 'queries in the output'],
+    ids=['name', 'no queries', 'queries in the output'],
 )
 def test_wrong_edits_are_refused(make, settings, edits, message):
     with pytest.raises(ValueError, match=message):
