@@ -187,8 +187,8 @@ def test_garment_fills_its_box_without_holes(label, size):
 
 
 def test_garments_of_training_and_validation_differ(fashion, tmp_path):
-    made = garments.make_garment_scenes(tmp_path / 'made', fashion, num_scenes=(6, 3))
     source = garments.garments(fashion)
+    made = composer.make_scenes(tmp_path / 'made', source, 0, dict(ade=(6, 3), coco=(6, 3)))
     images = {split: {photo.tobytes() for photo in scans} for split, (scans, _) in source.pools.items()}
     assert [len(scans) for scans, _ in source.pools.values()] == [40, 20] and not images['train'] & images['val']
     table = json.loads((made / 'coco/annotations/instances_val.json').read_text())

@@ -67,17 +67,13 @@ def stock(library, path):
 
 STOCK = [
     ('mmpretrain', 'resnet/resnet50_8xb16-mixup_cifar10.py'),
-    ('mmpretrain', 'resnet/resnet50_8xb32-cutmix_in1k.py'),
     ('mmpretrain', 'cae/cae_beit-base-p16_8xb256-amp-coslr-300e_in1k.py'),
     ('mmseg', 'mask2former/mask2former_swin-t_8xb2-160k_ade20k-512x512.py'),
     ('mmseg', 'san/san-vit-b16_voc12aug-640x640.py'),
     ('mmseg', 'stdc/stdc1_4xb12-80k_cityscapes-512x1024.py'),
-    ('mmseg', 'point_rend/pointrend_r101_4xb2-80k_cityscapes-512x1024.py'),
     ('mmdet', 'mask2former/mask2former_r50_8xb2-lsj-50e_coco-panoptic.py'),
     ('mmdet', 'mask2former/mask2former_r50_8xb2-lsj-50e_coco.py'),
     ('mmdet', 'htc/htc_r50_fpn_1x_coco.py'),
-    ('mmdet', 'queryinst/queryinst_r50_fpn_1x_coco.py'),
-    ('mmdet', 'detr/detr_r50_8xb2-150e_coco.py'),
     ('mmdet', 'seesaw_loss/mask-rcnn_r50_fpn_seesaw-loss_random-ms-2x_lvis-v1.py'),
     ('mmdet', 'grounding_dino/odinw/grounding_dino_swin-t_pretrain_odinw13.py'),
 ]

@@ -113,7 +113,6 @@ def renumbered(data, key='annotations', name='id', to=1):
     return data
 
 
-ONE, OTHER = content({}, {}), content({}, dict(category_id=3))
 THREE = [dict(id=1, name='cat'), dict(id=2, name='dog'), dict(id=3, name='dog')]
 # A broken file, what is said, and the file that is mended as it is said.
 BROKEN = {

@@ -71,7 +71,7 @@ def screws(root, masks=True):
 def roads(root):
     """`images` and `masks`, with a test."""
     for split in ('train', 'val', 'test'):
-        for number in '01':
+        for number in ('1', '10'):
             image(root / 'images' / split / f'{number}.jpg')
             path = root / 'masks' / split / f'{number}_mask.png'
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -339,8 +339,8 @@ REFUSED = {
     ),
     'image without a mask': (
         'segmentation',
-        lambda folder: (folder / 'masks/train/1_mask.png').unlink(),
-        r'1 of 2 images have no label map, such as .*1_mask\.png',
+        lambda folder: (folder / 'masks/train/10_mask.png').unlink(),
+        r'1 of 2 images have no label map, such as .*10_mask\.png',
     ),
 }
 

@@ -65,12 +65,6 @@ def test_launcher_must_have_started_the_process(monkeypatch):
         settings.check_processes(cfg)
 
 
-@pytest.mark.parametrize('extra', [dict(runner_type='FlexibleRunner'), dict(randomness=dict(diff_rank_seed=True))])
-def test_settings_that_contradict_the_strategy(extra):
-    with pytest.raises(ValueError, match=r'leave out runner_type, .*diff_rank_seed'):
-        settings.check_processes(config(strategy=dict(type=settings.SHARDED), **extra))
-
-
 # --- files named on the command line ---
 
 

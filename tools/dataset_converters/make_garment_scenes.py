@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vitplug.datasets.converting import converter_parser
-from vitplug.datasets.garment_scenes import make_garment_scenes
+from vitplug.datasets.garment_scenes import garments
+from vitplug.datasets.scenes import make_scenes
 from vitplug.errors import one_line_errors
 
 
@@ -16,7 +17,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     args = parser.parse_args(argv)
     with one_line_errors():
-        make_garment_scenes(args.out, args.fashion_mnist)
+        make_scenes(args.out, garments(args.fashion_mnist), seed=0, counts=dict(ade=(4000, 300), coco=(4000, 300)))
 
 
 if __name__ == '__main__':

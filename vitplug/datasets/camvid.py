@@ -22,10 +22,6 @@ FORMS = (('{}', '{}annot', CLASSES), ('images/{}', 'annotations/{}', VOID))
 def convert(source: Path, out: Path) -> None:
     """Writes the images and label maps of all splits. `vitplug check` finds wrong sizes and labels in the result.
 
-    Args:
-        source: Folder in one of the two forms.
-        out: Folder to make.
-
     Raises:
         FileNotFoundError: If the folder has neither form.
         ValueError: If an image has no label map or the other way round.

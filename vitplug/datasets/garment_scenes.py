@@ -11,7 +11,7 @@ import numpy as np
 from scipy import ndimage
 from torchvision.datasets.mnist import FashionMNIST, read_image_file, read_label_file
 
-from .scenes import Source, make_scenes, occupied
+from .scenes import Source, occupied
 
 CLASSES = tuple(FashionMNIST.classes)
 # Fashion-MNIST's names of the splits, in its files.
@@ -54,21 +54,3 @@ def garments(folder: str | Path) -> Source:
         labels = read_label_file(f'{folder}/{part}-labels-idx1-ubyte').numpy()
         pools[split] = images, [np.flatnonzero(labels == label) for label in range(len(CLASSES))]
     return Source('garment', "Scenes of Fashion-MNIST's garments", CLASSES, pools, render_garment)
-
-
-def make_garment_scenes(
-    root: str | Path, fashion_mnist: str | Path, *, seed: int = 0, num_scenes: tuple[int, int] = (4000, 300)
-) -> Path:
-    """Writes scenes of garments in ADE20K and COCO layout into one folder.
-
-    Args:
-        root: The folder to make.
-        fashion_mnist: Folder with Fashion-MNIST's four files, unpacked.
-        seed: Seed of all images, at least 0.
-        num_scenes: Numbers of (training, validation) scenes for each layout, each at least 1.
-
-    Raises:
-        FileNotFoundError: If a file of Fashion-MNIST is missing.
-        ValueError: As :func:`.scenes.make_scenes`.
-    """
-    return make_scenes(root, garments(fashion_mnist), seed, dict(ade=num_scenes, coco=num_scenes))

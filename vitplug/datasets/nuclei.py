@@ -28,11 +28,7 @@ ONE_IN = 5
 
 
 def convert(source: Path, out: Path) -> None:
-    """Writes the images and annotations of both splits, after reading all masks.
-
-    Args:
-        source: Folder with one folder for each image.
-        out: Folder to make.
+    """Writes the images and annotations of both splits from ``source/IMAGE`` to a new folder.
 
     Raises:
         FileNotFoundError: If no folder of an image is there, or one lacks its image or its masks.

@@ -76,19 +76,15 @@ POOLS = {
 
 
 def write_pooled_lists(name: str, root: str | Path, num_images: int | None = None) -> dict[str, int]:
-    """Checks an unpacked data set and writes its lists.
+    """Writes the lists of an unpacked data set; gives the number of images in each, by its name.
 
     Args:
         name: One of :data:`POOLS`.
         root: Folder with the unpacked archives.
         num_images: Expected number of images; by default, that of the whole data set.
 
-    Returns:
-        Number of images in each list, by name of the list.
-
     Raises:
-        FileNotFoundError: If the folder or the list of Cars is missing.
-        ValueError: If the number of images is not the expected one.
+        ValueError, FileNotFoundError: If there are other images, or the folder or the list of Cars is missing.
     """
     pool, meta = POOLS[name], Path(root) / 'meta'
     folder, expected = Path(root, pool.folder).absolute(), num_images or pool.num_images

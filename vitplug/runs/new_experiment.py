@@ -83,9 +83,11 @@ def read_segmentation(root: Path, names: Sequence[str]) -> OwnData:
         if images and masks:
             files = names_in(images, IMAGE_SUFFIXES)
             stem, ending = os.path.splitext(next(iter(files), '.png'))
-            tails = (name.removeprefix(stem) for name in names_in(masks, IMAGE_SUFFIXES) if name.startswith(stem))
+            maps = [name for name in names_in(masks, IMAGE_SUFFIXES) if name.startswith(stem)]
+            # The shortest: 1 also begins 10_mask.png.
+            ending_of_maps = min((name.removeprefix(stem) for name in maps), key=len, default='.png')
             prefix = dict(img_path=str(images.relative_to(root)), seg_map_path=str(masks.relative_to(root)))
-            endings = dict(img_suffix=ending, seg_map_suffix=next(tails, '.png'))
+            endings = dict(img_suffix=ending, seg_map_suffix=ending_of_maps)
             splits[split], number[split] = dict(type='BaseSegDataset', data_prefix=prefix, **endings), len(files)
     return OwnData(names, splits, number['train'])
 
@@ -214,13 +216,11 @@ def has_hooks(cfg: Config) -> bool:
 
 def scale_rate(cfg: Config, batch: int) -> None:
     """Sets the learning rate of a batch, if the base says for which batch its rate is."""
-    optimizer, of_batch = (
-        cfg.optim_wrapper.get('optimizer') or {},
-        (cfg.get('auto_scale_lr') or {}).get('base_batch_size'),
-    )
+    optimizer, scaling = cfg.optim_wrapper.get('optimizer') or {}, cfg.get('auto_scale_lr') or {}
+    of_batch = scaling.get('base_batch_size')
     if of_batch and 'lr' in optimizer:
         # In one process the rate stays as it is; mmengine raises it for more of them.
-        cfg.auto_scale_lr.update(enable=True, base_batch_size=Code('batch_size'))
+        scaling.update(enable=True, base_batch_size=Code('batch_size'))
         # The steps of SGD grow with the gradient; those of all others (Adam, LAMB ...) do not.
         power = 1.0 if str(optimizer.get('type')).endswith('SGD') else 0.5
         optimizer.lr = float(f'{optimizer.lr * (batch / of_batch) ** power:.3g}')

@@ -17,16 +17,10 @@ SHARDED = 'vitplug.FSDP2Strategy'
 
 
 def check_processes(cfg) -> None:
-    """ValueError for processes that know nothing of each other, or settings that contradict vitplug's strategy."""
+    """ValueError for processes that would each train for itself, over the files of the others."""
     started = os.environ.get('WORLD_SIZE', '1')
     if cfg.launcher == 'none' and 'TORCHELASTIC_RUN_ID' in os.environ and started != '1':
         raise ValueError(f'torchrun has started {started} processes, but --launcher is none: add --launcher pytorch')
-    others = cfg.get('runner_type') or cfg.get('model_wrapper_cfg') or cfg.get('randomness', {}).get('diff_rank_seed')
-    if others and (cfg.get('strategy') or {}).get('type') == SHARDED:
-        raise ValueError(
-            f'{SHARDED} has its own runner and wraps no model, and all its processes draw the same weights: leave out '
-            'runner_type, model_wrapper_cfg and randomness.diff_rank_seed'
-        )
 
 
 def is_sharded_run(cfg) -> bool:

@@ -56,11 +56,6 @@ def read_sources(cfg, split: str, every: bool = False) -> list[Source]:
     The config's `data_help` has the `root` of the data it is about, and the `command` that makes them. It ends messages
     about files below the root, so that a config that inherits it for data of its own is not told to make others.
 
-    Args:
-        cfg: The config.
-        split: The split.
-        every: Whether to read lists of unknown kinds, too.
-
     Raises:
         FileNotFoundError: If a folder or file is missing.
         ValueError: If annotations are broken or do not match the images or the classes, or nothing is left to learn.
