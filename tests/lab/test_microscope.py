@@ -22,6 +22,7 @@ from small_models import DETECTION, DIGITS, SEGMENTATION, save_untrained
 
 import vitplug
 from vitplug.lab.microscope import tiles as tiles_module
+from vitplug.lab.microscope import writing
 from vitplug.lab.microscope.command import main
 from vitplug.lab.microscope.tiles import attention_tiles
 from vitplug.lab.study.measure import as_picture
@@ -197,15 +198,12 @@ def test_pictures_are_red_first_and_batches_may_differ_in_size(tmp_path):
     assert np.unique(np.asarray(Image.open(io.BytesIO(png))).reshape(-1, 3), axis=0).tolist() == [[255, 0, 0]]
 
 
-def test_a_smaller_file_has_fewer_queries(tmp_path):
+def test_a_page_that_would_be_too_large_has_fewer_queries(tmp_path, monkeypatch):
     x, name = foreign_images(), 'vit_tiny_patch16_224'
     whole = written(tmp_path / 'whole', vitplug.plug_in(timm_model(name), []), x)
-    limit = len(whole.text) / 1e6 - 0.003
-    small = written(tmp_path / 'small', vitplug.plug_in(timm_model(name), []), x, max_mb=limit)
-    assert len(small.text) <= limit * 1e6 and 'queries: one of 2 x 2; keys: all' in small.text
-    with pytest.raises(ValueError, match='take fewer images, or allow a larger file'):
-        written(tmp_path / 'none', vitplug.plug_in(timm_model(name), []), x, max_mb=0.01)
-    assert not (tmp_path / 'none').exists()
+    monkeypatch.setattr(writing, 'LARGEST_PAGE', len(whole.text) - 3000)
+    small = written(tmp_path / 'small', vitplug.plug_in(timm_model(name), []), x)
+    assert len(small.text) <= len(whole.text) - 3000 and 'queries: one of 2 x 2; keys: all' in small.text
 
 
 def test_a_model_is_as_it_was_afterwards(tmp_path):
@@ -305,7 +303,6 @@ def test_each_task_has_maps_predictions_and_truth(folder, digits, monkeypatch):
         (['{root}/docs'], 'docs is no image file, of .*: name a few images'),
         (['{broken}'], r'broken\.png: cannot be read: '),
         (['{image}', '--baseline', str(DETECTION), f'{{folder}}/{DETECTION.stem}.pth'], 'models of one task'),
-        (['{image}', '--max-mb', '0.01'], r'--max-mb 0\.01: a page with one query in each block has'),
     ],
 )
 def test_wrong_commands_end_in_one_line(folder, digits, monkeypatch, capsys, arguments, message):

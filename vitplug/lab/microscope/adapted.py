@@ -15,7 +15,7 @@ from vitplug.lab.study.adapted import image_batches, in_inference
 from vitplug.lab.study.measure import as_picture
 
 from .look import Model, Prediction, View, named_scores
-from .writing import MAX_MB, facts_of, write_page
+from .writing import facts_of, write_page
 
 
 def microscope(
@@ -24,7 +24,6 @@ def microscope(
     out: str | PathLike = 'report.html',
     baseline: nn.Module | None = None,
     classes: Sequence[str] | None = None,
-    max_mb: float = MAX_MB,
 ) -> Path:
     """Writes the :doc:`microscope's page <microscope>` of a model of timm, Hugging Face or your own::
 
@@ -40,14 +39,13 @@ def microscope(
         out: The file, which must not exist yet.
         baseline: A model to compare with, such as one without plugs; it takes the same images.
         classes: Names of the classes; by default, those of the config of a model of Hugging Face.
-        max_mb: Largest size of the file, in millions of bytes; fewer queries are kept until it fits.
 
     Returns:
         The file.
 
     Raises:
-        ValueError: If a model has no plugs, takes text or does not run on the images, there are no images, classes are
-            as many as a model's, or one query does not fit into the file.
+        ValueError: If a model has no plugs, takes text or does not run on the images, there are no images, or
+            classes are not as many as the model's.
         FileExistsError: If there is a file of this name.
     """
     path = Path(out)
@@ -62,7 +60,7 @@ def microscope(
             predicted = [_predicted(network, x, classes) for network in networks.values()]
             name = f'image {index}, {note}' if note else f'image {index}'
             views.append(View(name, picture, [x] * len(models), predicted))
-        page = write_page(models, views, facts_of(models, [view.name for view in views], 'vitplug.microscope'), max_mb)
+        page = write_page(models, views, facts_of(models, [view.name for view in views], 'vitplug.microscope'))
     write_bytes(path, page)
     return path
 

@@ -24,7 +24,7 @@ from vitplug.runs.checks import model_config
 from vitplug.runs.prediction import Predictor
 
 from .look import Model, Prediction, View, named_scores
-from .writing import MAX_MB, facts_of, write_page
+from .writing import facts_of, write_page
 
 #: Where images are looked for, in this order. Training sets may be large, and show nothing of a model.
 SPLITS = ('test', 'val')
@@ -32,7 +32,19 @@ SPLITS = ('test', 'val')
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Writes the page."""
-    args = _parser().parse_args(argv)
+    parser = model_parser(
+        'microscope',
+        'Write one HTML file that shows what a model sees: the attention of every token of images, by block and head, '
+        'beside that of a baseline, with predictions and ground truth. It opens without a network.',
+    )
+    add = parser.add_argument
+    add('images', nargs='+', type=Path, metavar='IMAGE', help='image files, about four')
+    baseline = 'model to compare with, such as one without plugs'
+    add('--baseline', nargs=2, metavar=('CONFIG', 'CHECKPOINT'), help=baseline)
+    add('--out', type=Path, default=Path('report.html'), metavar='HTML', help='a new file (default report.html)')
+    add_device(parser)
+    add_options(parser, 'settings that win over the configs')
+    args = parser.parse_args(argv)
     with one_line_errors('nothing was written'):
         check_new_file(args.out, '--out', ('.html',))
         for path in args.images:
@@ -46,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             raise ValueError(f'--baseline: models of one task are compared, these are of {", ".join(sorted(scopes))}')
         facts = facts_of([subject.model for subject in subjects], args.images, call('microscope', argv))
         views = [view_of(subjects, path, truth) for path, truth in find_truths(subjects[-1], args.images).items()]
-        page = write_page([subject.model for subject in subjects], views, facts, args.max_mb)
+        page = write_page([subject.model for subject in subjects], views, facts)
         write_bytes(args.out, page)
     print(f'report: {args.out} ({len(page) / 1e6:.2f} MB)')
 
@@ -147,21 +159,3 @@ def truth_of(subject: Subject, pixels: np.ndarray, truth: BaseDataElement) -> Pr
     if 'gt_instances' in truth:  # mmdet's boxes are no tensors yet
         truth.gt_instances.bboxes = getattr(truth.gt_instances.bboxes, 'tensor', truth.gt_instances.bboxes)
     return Prediction('', subject.predictor.draw(pixels, truth, truth=True))
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = model_parser(
-        'microscope',
-        'Write one HTML file that shows what a model sees: the attention of every token of images, by block and head, '
-        'beside that of a baseline, with predictions and ground truth. It opens without a network.',
-    )
-    add = parser.add_argument
-    add('images', nargs='+', type=Path, metavar='IMAGE', help='image files, about four')
-    baseline = 'model to compare with, such as one without plugs'
-    add('--baseline', nargs=2, metavar=('CONFIG', 'CHECKPOINT'), help=baseline)
-    add('--out', type=Path, default=Path('report.html'), metavar='HTML', help='a new file (default report.html)')
-    largest = 'largest file, in millions of bytes (default 5); fewer queries are kept until it fits'
-    add('--max-mb', type=float, default=MAX_MB, metavar='MB', help=largest)
-    add_device(parser)
-    add_options(parser, 'settings that win over the configs')
-    return parser

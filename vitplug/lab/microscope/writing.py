@@ -19,8 +19,8 @@ from PIL import Image
 from .look import Kinds, Model, Prediction, View, look
 from .tiles import Tiles
 
-#: Millions of bytes of a page by default.
-MAX_MB = 5.0
+#: Bytes of a page; fewer queries are kept until it fits.
+LARGEST_PAGE = 5e6
 #: Most queries along a side that are tried first.
 MOST_QUERIES = 64
 #: From dark to light in even steps, also for colour-blind people and on paper.
@@ -35,17 +35,16 @@ KINDS = dict(probs='after the softmax', maps='after the plug on the maps')
 Looked = tuple[View, Sequence[Kinds]]
 
 
-def write_page(models: Sequence[Model], views: Sequence[View], facts: Mapping[str, str], max_mb: float) -> bytes:
+def write_page(models: Sequence[Model], views: Sequence[View], facts: Mapping[str, str]) -> bytes:
     """The page of models and images, with as many queries as fit.
 
     Args:
         models: The baseline, if there is one, and the model.
         views: The images.
         facts: How the page was made, for its foot.
-        max_mb: Largest size in millions of bytes.
 
     Raises:
-        ValueError: If no model has maps, a map is not finite, or not even a single query fits.
+        ValueError: If no model has maps, or a map is not finite.
     """
     most = MOST_QUERIES
     while True:
@@ -55,14 +54,9 @@ def write_page(models: Sequence[Model], views: Sequence[View], facts: Mapping[st
         if not _attention(looked):
             raise ValueError('no block of the models has an attention map: there is nothing to look at')
         page = _page(models, looked, facts)
-        share = max_mb * 1e6 / len(page)
-        if share >= 1:
+        share = LARGEST_PAGE / len(page)
+        if share >= 1 or most == 1:
             return page
-        if most == 1:
-            raise ValueError(
-                f'--max-mb {max_mb:g}: a page with one query in each block has {len(page) / 1e6:.1f} MB: take fewer '
-                'images, or allow a larger file'
-            )
         # Most of a page grows with the square of the side.
         widest = max(max(tiles.geometry.queries.hw) for tiles in _attention(looked))
         most = max(1, min(min(most, widest) - 1, int(min(most, widest) * share**0.5)))
