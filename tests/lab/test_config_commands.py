@@ -94,12 +94,10 @@ def test_get_flops_prints_parts_totals_and_what_was_counted(capsys):
 @pytest.mark.parametrize(
     ('command', 'argv', 'words'),
     [
-        ('config', ['nowhere.py'], 'no such config: nowhere.py'),
         ('config', [str(BASE), '--cfg-options', 'model'], 'KEY=VALUE'),
         ('diff', [str(BASE), 'nowhere.py'], 'no such config: nowhere.py'),
         ('flops', [str(BASE), '--shape', '-3', '4'], '--shape -3 4'),
         ('flops', [str(BASE), '--cfg-options', 'default_scope=mmnothing'], 'mmnothing'),
-        ('flops', [str(BASE), '--cfg-options', 'model.backbone.type=Nothing'], 'Nothing'),
     ],
 )
 def test_errors_are_one_line_with_status_2(command, argv, words, capsys):

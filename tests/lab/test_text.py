@@ -58,17 +58,10 @@ def test_lines_that_cannot_be_read_are_left_out_and_counted(name, lines, left_ou
     assert f'{left_out} lines left out, {kept} kept' in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ('content', 'message'),
-    [
-        ('sentence\tlabel\n', 'has no example'),
-        ('text\tlabel\na\t1\n', r"dev\.tsv has no example: expected columns \('sentence', 'label'\)"),
-    ],
-)
-def test_wrong_files_are_named(content, message, tmp_path):
+def test_wrong_files_are_named(tmp_path):
     (tmp_path / 'SST-2').mkdir()
-    (tmp_path / 'SST-2' / 'dev.tsv').write_text(content)
-    with pytest.raises(ValueError, match=message):
+    (tmp_path / 'SST-2' / 'dev.tsv').write_text('text\tlabel\na\t1\n')
+    with pytest.raises(ValueError, match=r"dev\.tsv has no example: expected columns \('sentence', 'label'\)"):
         read_examples('SST-2', tmp_path, 'dev')
 
 

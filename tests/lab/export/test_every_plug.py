@@ -51,8 +51,13 @@ def export_case(host: str, plugs: str, folder: Path, dynamic=AXES) -> None:
     compare(model, run, (images(*size, batch, seed=5).float() for batch, *size in shapes))
 
 
+# Plugs on scores, maps and values of all blocks; in PiT, maps that are no multiples of the last one are pooled.
+CASES = [(host, 'gab') for host in ('vit', 'swin', 'mvit', 'pit', 'swin-v2', 't2t')] + [('lvt', 'cb'), ('pit', 'broad')]
+CASES += [(host, plugs) for host in ('vit', 'swin') for plugs in ('broad', 'residual', 'refiner', 'talking-heads')]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(('host', 'plugs'), [('vit', 'gab')])
+@pytest.mark.parametrize(('host', 'plugs'), CASES)
 def test_any_size(host, plugs, tmp_path):
     export_case(host, plugs, tmp_path)
 
@@ -80,24 +85,6 @@ def test_tiny_numbers_are_added(tmp_path):
 
     x = images(4, 4).float()
     assert_close(write(trace(Tiny(), x, ()), tmp_path / 'model.onnx')(x), [*Tiny()(x)], atol=0, rtol=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('host', ['swin', 'mvit', 'lvt', 'pit', 'swin-v2', 't2t'])
-def test_plugs_on_other_hosts(host, tmp_path):
-    export_case(host, 'gab' if host != 'lvt' else 'cb', tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('plugs', ['broad', 'residual', 'refiner', 'talking-heads'])
-@pytest.mark.parametrize('host', ['vit', 'swin'])
-def test_maps_and_values_of_all_blocks(host, plugs, tmp_path):
-    export_case(host, plugs, tmp_path)
-
-
-@pytest.mark.slow
-def test_maps_that_are_no_multiples_are_pooled(tmp_path):
-    export_case('pit', 'broad', tmp_path)
 
 
 @pytest.mark.slow
