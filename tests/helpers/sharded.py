@@ -19,6 +19,7 @@ from toy_training import toy_config
 
 from vitplug.checkpoints.safe_loading import refuse_pickled_code
 from vitplug.plugs import PlugModules
+from vitplug.hosting import mark_padding
 from vitplug.runs.hooks import NonFiniteLossHook
 from vitplug.runs.sharding import FSDP2Strategy
 from vitplug.runs.training_commands import runner_class
@@ -79,7 +80,7 @@ def step(rank, processes, port, host, sharded, path):
     # Every parameter must take part: unused ones would make DistributedDataParallel fail.
     wrapped = FSDP2Strategy().shard(build(host)) if sharded else DistributedDataParallel(build(host))
     share = BATCH // processes
-    loss = wrapped(images(32, 40, batch=BATCH)[rank * share : (rank + 1) * share])
+    loss = wrapped(padded(images(32, 40, batch=BATCH)[rank * share : (rank + 1) * share]))
     loss.backward()
     model = wrapped if sharded else wrapped.module
     assert all(isinstance(p, DTensor) is sharded for p in model.parameters())
@@ -93,6 +94,11 @@ def step(rank, processes, port, host, sharded, path):
     dist.barrier()
     # Torch can wait for ever where a wrapper in use until now is freed.
     os._exit(0)
+
+
+def padded(batch):
+    """Images that are padded at the bottom."""
+    return mark_padding(batch, [(24, 40)] * len(batch))
 
 
 def whole(value):

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.multiprocessing as mp
 from cases import images
-from sharded import BATCH, build, step, steps_on_shards, train
+from sharded import BATCH, build, padded, step, steps_on_shards, train
 from torch import nn
 from torch.testing import assert_close
 
@@ -41,7 +41,7 @@ def test_processes_have_the_loss_and_gradients_of_one(host, processes, sharded, 
     start(step, processes, host, sharded, tmp_path / 'step.pth')
     loss, grads, norm, values = torch.load(tmp_path / 'step.pth')
     model = build(host)
-    expected = model(images(32, 40, batch=BATCH))
+    expected = model(padded(images(32, 40, batch=BATCH)))
     expected.backward()
     assert_close(loss, expected.detach(), **EXACT)
     assert_close(grads, {name: p.grad for name, p in model.named_parameters()}, **EXACT)
