@@ -18,8 +18,8 @@ from torch.nn.parallel import DistributedDataParallel
 from toy_training import toy_config
 
 from vitplug.checkpoints.safe_loading import refuse_pickled_code
-from vitplug.plugs import PlugModules
 from vitplug.hosting import mark_padding
+from vitplug.plugs import PlugModules
 from vitplug.runs.hooks import NonFiniteLossHook
 from vitplug.runs.sharding import FSDP2Strategy
 from vitplug.runs.training_commands import runner_class

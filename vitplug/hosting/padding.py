@@ -14,8 +14,8 @@ checkpointing repeats a block with the mask among its arguments. DistributedData
 pass the same tensor on.
 
 Operations on the batch give tensors without sizes, and then all tokens count. This is right for the crops of a sliding
-window, which the sizes do not describe. :func:`keep_padding` hands the sizes to a copy; mmengine's strategies of FSDP and
-DeepSpeed lose them where they cast a batch to half precision.
+window, which the sizes do not describe. :func:`keep_padding` hands the sizes to a copy; mmengine's strategies of FSDP
+and DeepSpeed lose them where they cast a batch to half precision.
 """
 
 from collections.abc import Sequence
