@@ -36,8 +36,3 @@ def test_rates_fall_with_depth(host, blocks):
     gab = [rate for name, rate in rates.items() if 'gab_sigma' in name]
     assert gab == [0.5 ** (deepest - depth) for depth in range(1, blocks + 1)]
     assert all(group['weight_decay'] == 0 for group in groups if group['params'][0].ndim == 1)
-
-
-def test_backbone_without_depths():
-    with pytest.raises(ValueError, match='layer_decay_rate: the backbone Identity has no get_layer_depth'):
-        build_optim_wrapper(Detector(nn.Identity()), OPTIM)

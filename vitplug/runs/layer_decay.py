@@ -20,21 +20,11 @@ class LayerDecayOptimWrapperConstructor(LearningRateDecayOptimWrapperConstructor
 
     ``paramwise_cfg`` is as there: ``layer_decay_rate``, ``norm_decay_mult``, ``flat_decay_mult``, ``custom_keys``
     (with ``decay_mult`` only).
-
-    Raises:
-        ValueError: If the backbone cannot say how deep a parameter lies.
     """
 
     def add_params(
         self, params: list[dict], module: nn.Module, prefix: str = '', get_layer_depth: Callable | None = None, **kwargs
     ) -> None:
         """Adds the groups of a module's parameters to ``params``."""
-        if get_layer_depth is None:
-            backbone = getattr(module, 'backbone', None)
-            if not hasattr(backbone, 'get_layer_depth'):
-                raise ValueError(
-                    f'layer_decay_rate: the backbone {type(backbone).__name__} has no get_layer_depth; use '
-                    'a backbone of vitplug, such as vitplug.SwinTransformer, or the default constructor'
-                )
-            get_layer_depth = partial(backbone.get_layer_depth, prefix='backbone.')
+        get_layer_depth = get_layer_depth or partial(module.backbone.get_layer_depth, prefix='backbone.')
         super().add_params(params, module, prefix=prefix, get_layer_depth=get_layer_depth, **kwargs)

@@ -21,7 +21,6 @@ from vitplug.checkpoints.safe_loading import load_from_file
 from vitplug.checkpoints.shards import REST, SHARD, read_shards, with_leaves
 from vitplug.files.named import is_sharded
 
-from .hooks.non_finite import optimizers
 from .sharding import reshard
 
 
@@ -83,8 +82,7 @@ class ShardedRunner(Runner):
                 weights[name] = in_shards_of(sharded.get(name.removeprefix('module.')), value)
         states = (checkpoint.get('optimizer') or {}).get('state')
         if states and isinstance(self.optim_wrapper, BaseOptimWrapper):  # a test has none
-            [optimizer] = optimizers(self.optim_wrapper)
-            parameters = [p for group in optimizer.param_groups for p in group['params']]
+            parameters = [p for group in self.optim_wrapper.param_groups for p in group['params']]
             for index, state in states.items():
                 state.update({name: in_shards_of(parameters[index], value) for name, value in state.items()})
         return checkpoint

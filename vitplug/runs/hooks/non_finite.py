@@ -1,7 +1,5 @@
 """Skips steps whose gradients are not finite, which would spoil the weights, and stops after several in a row."""
 
-from collections.abc import Iterator
-
 import torch
 from mmengine import dist
 from mmengine.hooks import Hook
@@ -38,9 +36,8 @@ class NonFiniteLossHook(Hook):
         self.before: list[torch.Tensor] = []
 
     def before_train(self, runner) -> None:
-        """Watches the steps of every optimizer, and finds the running statistics."""
-        for optimizer in optimizers(runner.optim_wrapper):
-            optimizer.register_step_pre_hook(self.skip_unless_finite)
+        """Watches the steps of the optimizer, and finds the running statistics."""
+        runner.optim_wrapper.optimizer.register_step_pre_hook(self.skip_unless_finite)
         self.statistics = [buffer for name, buffer in runner.model.named_buffers() if name.endswith(STATISTICS)]
         self.before = [buffer.clone() for buffer in self.statistics]
 
@@ -90,10 +87,3 @@ def _images(data_batch) -> str:
     samples = data_batch.get('data_samples', ()) if isinstance(data_batch, dict) else ()
     names = [str(sample.get('img_path')) for sample in samples if sample.get('img_path')]
     return ', '.join([*names[:SHOWN_IMAGES], *(['...'] if len(names) > SHOWN_IMAGES else [])]) or 'without paths'
-
-
-def optimizers(optim_wrapper) -> Iterator[torch.optim.Optimizer]:
-    """The optimizers of a training; an `OptimWrapperDict` holds one for each part of the model."""
-    wrappers = optim_wrapper.optim_wrappers.values() if hasattr(optim_wrapper, 'optim_wrappers') else [optim_wrapper]
-    for wrapper in wrappers:
-        yield wrapper.optimizer
