@@ -41,9 +41,7 @@ class RandomnessHook(Hook):
         # torch refuses other batches for a loader that is built, but this one has no iterator yet.
         vars(loader).update(dataset=SeededDataset(loader.dataset, runner.seed), batch_sampler=self.batches)
         if isinstance(loop, IterBasedTrainLoop):
-            if hasattr(loop, 'fast_forward_on_resume'):  # older loops load what they skip, and throw it away
-                loop.fast_forward_on_resume = True
-                self.batches.skip = runner.iter
+            loop.fast_forward_on_resume, self.batches.skip = True, runner.iter
             vars(loader)['_iterator'] = None
             loop.dataloader_iterator = type(loop.dataloader_iterator)(loader)
 
