@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 import pytest
-from launcher_programs import write_programs
 
 pytestmark = pytest.mark.integration
 
@@ -54,60 +53,30 @@ def test_missing_data_names_the_command(run, tmp_path):
     assert 'Traceback' not in done.stderr and not (tmp_path / 'work').exists()
 
 
-@pytest.fixture
-def started(tmp_path):
-    """Runs a script beside programs that print what they are called with; gives the lines of each."""
-    path = write_programs(tmp_path / 'bin')
-
-    def started(script, *arguments, status=0, **variables):
-        command = ['bash', ROOT / 'tools' / script, *arguments]
-        env = {'PATH': path, **variables}
-        done = subprocess.run([*map(str, command)], cwd=tmp_path, env=env, capture_output=True, text=True)
-        assert done.returncode == status, done.stderr
-        lines = done.stdout.splitlines()
-        srun = [line.removeprefix('srun ') for line in lines if line.startswith('srun ')]
-        node, torchrun, tool = [], [], [line for line in lines if not line.startswith('srun ')]
-        while tool and '=' in tool[0] and not tool[0].startswith('-'):
-            node.append(tool.pop(0))
-        while tool and not tool[0].endswith('.py'):
-            torchrun.append(tool.pop(0))
-        return done.stderr, srun, node, torchrun, tool
-
-    return started
+# In the place of what the scripts start: they print what they are called with, and srun runs the rest.
+PROGRAMS = {
+    'python': 'echo $NNODES $NODE_RANK $MASTER_ADDR $PORT $RDZV_ID; printf "%s\\n" "$@"',
+    'srun': 'while [ "${1#-}" != "$1" ]; do echo "srun $1"; shift; done; exec "$@"',
+    'scontrol': 'echo gpu3; echo gpu4',
+}
 
 
-TRAIN, TEST = (str(ROOT / 'tools' / name) for name in ('train.py', 'test.py'))
-
-
-@pytest.mark.parametrize(('rank', 'host'), [('7', 0), (None, None)])
-def test_eight_machines_meet_at_one(started, rank, host):
-    place = dict(NNODES='8', MASTER_ADDR='gpu3', LOCAL_ADDR='10.0.0.3', RDZV_ID='a')
-    _, _, _, torchrun, _ = started('dist_train.sh', 'a.py', 8, **place, **(dict(NODE_RANK=rank) if rank else {}))
-    expected = ['--nnodes=8', '--nproc-per-node=8', '--local-addr=10.0.0.3', '--rdzv-id=a']
-    expected += ['--rdzv-endpoint=gpu3:29500', '--rdzv-backend=c10d']
-    expected += [] if rank is None else [f'--rdzv-conf=is_host={host}']
-    assert sorted(torchrun) == sorted(['-m', 'torch.distributed.run', *expected])
-
-
-@pytest.mark.parametrize(('gpus', 'nodes', 'per_node'), [('4', 1, 4), ('64', 8, 8)])
-def test_slurm_starts_one_torchrun_on_each_node(started, gpus, nodes, per_node):
-    _, srun, node, torchrun, tool = started(
-        'slurm_train.sh', 'part', 'job', 'a.py', '--cfg-options', 'a=b c', GPUS=gpus, SRUN_ARGS='--quiet --mem=0'
-    )
-    expected = ['--partition=part', '--job-name=job', f'--nodes={nodes}', '--ntasks-per-node=1', '--quiet', '--mem=0']
-    expected += [f'--gres=gpu:{per_node}', f'--cpus-per-task={5 * per_node}', '--kill-on-bad-exit=1']
-    assert sorted(srun) == sorted(expected)
-    assert node == [f'NNODES={nodes}', f'NODE_RANK={nodes - 1}', 'MASTER_ADDR=gpu3', 'PORT=20123', 'RDZV_ID=40123']
-    expected = [f'--nnodes={nodes}', f'--nproc-per-node={per_node}', '--rdzv-backend=c10d']
-    expected += ['--rdzv-endpoint=gpu3:20123', '--rdzv-id=40123', f'--rdzv-conf=is_host={int(nodes == 1)}']
-    assert sorted(torchrun) == sorted(['-m', 'torch.distributed.run', *expected])
-    assert tool == [TRAIN, 'a.py', '--launcher', 'pytorch', '--cfg-options', 'a=b c']
-
-
-def test_slurm_tests_a_checkpoint_where_there_are_no_gpus(started):
-    _, srun, _, _, tool = started('slurm_test.sh', 'part', 'job', 'a.py', 'a.pth', GPUS='2', GRES='')
-    assert not any(option.startswith('--gres') for option in srun)
-    assert tool == [TEST, 'a.py', '--launcher', 'pytorch', 'a.pth']
+def test_slurm_starts_one_torchrun_on_each_node(tmp_path):
+    for name, text in PROGRAMS.items():
+        (tmp_path / name).write_text(f'#!/bin/sh\n{text}\n')
+        (tmp_path / name).chmod(0o755)
+    env = dict(PATH=f'{tmp_path}:{os.environ["PATH"]}', GPUS='64', SRUN_ARGS='--quiet --mem=0', SLURM_NNODES='8')
+    env |= dict(SLURM_NODEID='7', SLURM_JOB_ID='40123', SLURM_JOB_NODELIST='gpu[3-10]')
+    command = ['bash', str(ROOT / 'tools' / 'slurm_train.sh'), 'part', 'job', 'a.py', '--cfg-options', 'a=b c']
+    lines = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout.splitlines()
+    srun = ['--partition=part', '--job-name=job', '--nodes=8', '--ntasks-per-node=1', '--gres=gpu:8', '--mem=0']
+    srun += ['--quiet', '--cpus-per-task=40', '--kill-on-bad-exit=1']
+    torchrun = ['--nnodes=8', '--nproc-per-node=8', '--rdzv-backend=c10d', '--rdzv-endpoint=gpu3:20123']
+    torchrun += ['--rdzv-id=40123', '--rdzv-conf=is_host=0', '-m', 'torch.distributed.run']
+    tool = [str(ROOT / 'tools' / 'train.py'), 'a.py', '--launcher', 'pytorch', '--cfg-options', 'a=b c']
+    assert sorted(lines[: len(srun)]) == sorted(f'srun {option}' for option in srun)
+    assert lines[len(srun)] == '8 7 gpu3 20123 40123'
+    assert sorted(lines[len(srun) + 1 : -len(tool)]) == sorted(torchrun) and lines[-len(tool) :] == tool
 
 
 # --- trainings ---

@@ -124,7 +124,6 @@ def test_base_in_an_editable_install_is_found(tmp_path, monkeypatch):
 # Hooks that tools add by themselves: train.py for checks and compiled models, ablate.py for paired seeds.
 BY_TOOLS = {'CheckpointFitHook', 'CompileHook', 'DryValidationHook', 'PairedWeightsHook', 'ValidationLossHook'}
 BASES = {
-    'mmdet::swin/retinanet_swin-t-p4-w7_fpn_1x_coco.py': {'interval': 1},
     'mmseg::swin/swin-tiny-patch4-window7-in1k-pre_upernet_8xb2-160k_ade20k-512x512.py': {
         'interval': 16000,
         'by_epoch': False,

@@ -38,8 +38,6 @@ def test_a_preprocessor_that_is_never_read():
     ('launcher', 'batch', 'scaling', 'accumulated', 'said'),
     [
         ('pytorch', 128, dict(base_batch_size=1024), 1, None),
-        ('pytorch', 64, dict(base_batch_size=1024), 2, None),
-        ('pytorch', 32, dict(base_batch_size=1024, enable=True), 1, None),
         ('none', 128, dict(base_batch_size=1024), 1, r'has 128 images, .* for 1024 .* by 0.125 with'),
         ('pytorch', 8, dict(base_batch_size=16), 2, 'has 128 images'),
     ],
