@@ -1,8 +1,8 @@
 """What data sets take of their files, and what they leave out and why."""
 
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from mmengine.dataset import BaseDataset
 
@@ -42,24 +42,26 @@ class Account:
 
 def account_folders(dataset: BaseDataset, infos: Sequence[Mapping], images: str, maps: str | None) -> Account:
     """Compares what a data set lists with the files in its folders; ValueError for lossy or missing label maps."""
-    account, listed = Account(IMAGES), {Path(info['img_path']) for info in infos}
-    partners = {Path(info['seg_map_path']) for info in infos} if maps else set()
-    there = {Path(maps, name) for name in names_in(maps)} if maps else set()
-    if lossy := [path for path in partners if path.suffix.lower() in LOSSY]:
+    # Both sides join names to folders in the same way; texts, for there may be a million.
+    account, listed = Account(IMAGES), {info['img_path'] for info in infos}
+    partners = {info['seg_map_path'] for info in infos} if maps else set()
+    there = {os.path.join(maps, name) for name in names_in(maps)} if maps else set()
+    if lossy := [path for path in partners if path.lower().endswith(LOSSY)]:
         raise ValueError(
             f'{lossy[0]}: JPEG changes the labels of pixels: save label maps as PNG from the source (a JPEG that is '
             'saved as PNG keeps the damage)'
         )
     if lonely := sorted(partners - there):
         raise ValueError(
-            f'{len(lonely)} of {len(listed)} images have no label map, such as {lonely[0].absolute()}: add them, or '
-            f'set img_suffix and seg_map_suffix ({dataset.img_suffix}, {dataset.seg_map_suffix}) to their endings'
+            f'{len(lonely)} of {len(listed)} images have no label map, such as {os.path.abspath(lonely[0])}: add them, '
+            f'or set img_suffix and seg_map_suffix ({dataset.img_suffix}, {dataset.seg_map_suffix}) to their endings'
         )
     for name in names_in(images):
-        if Path(images, name) in listed:
+        path = os.path.join(images, name)
+        if path in listed:
             account.count(IMAGES, None, name)
-        elif Path(images, name) not in partners:
+        elif path not in partners:
             account.count('files', 'of another place or ending than the data set looks for', name)
     for path in sorted(there - partners - listed):
-        account.count('label maps', 'without an image', path.name)
+        account.count('label maps', 'without an image', os.path.basename(path))
     return account

@@ -50,12 +50,11 @@ def _load_map(load_map: LoadAnnotations, info: dict) -> np.ndarray:
         stored = np.asarray(Image.open(path))
     except (OSError, SyntaxError) as error:  # as Pillow has it for a broken PNG file
         raise Unreadable(f'{path}: cannot be loaded: {error}') from error
-    if stored.ndim > 2:
+    if stored.ndim > 2 or stored.max(initial=0) > 255:
         raise ValueError(
-            f'{path}: label map of {stored.shape[2]} channels: expected one of class indices, where 255 is ignored'
+            f'{path}: label map of shape {stored.shape} with values to {stored.max()}: expected one channel of class '
+            'indices up to 255, which is ignored (LoadAnnotations cuts them to 8 bits)'
         )
-    if stored.max(initial=0) > 255:
-        raise ValueError(f'{path}: label map with the label {stored.max()}: LoadAnnotations cuts labels to 8 bits')
     return load_map(dict(info))['gt_seg_map']
 
 
