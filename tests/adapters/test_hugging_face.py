@@ -63,38 +63,6 @@ def test_a_padded_sentence_is_the_sentence_alone(name, plugs, implementation):
     assert not torch.allclose(unmasked[1], together[1])
 
 
-REFINERS = {
-    'default': {},
-    'default start': dict(init='default'),
-    'DLA': dict(expansion=0),
-    'rows and columns': dict(constraint='rowcol'),
-    'rows of keys': dict(constraint='spatial'),
-    'wide kernel': dict(kernel_size=7),
-}
-
-
-@pytest.mark.parametrize('implementation', ['sdpa', 'eager'])
-@pytest.mark.parametrize('name', TEXT)
-@pytest.mark.parametrize('settings', REFINERS.values(), ids=REFINERS)
-def test_refiner_and_padding(name, settings, implementation):
-    """Its kernel reaches masked columns, and rows of masked words: both count as zero. Values and gradients."""
-    model, lengths = plugged(hugging_face_model(name), [dict(type='Refiner', **settings)]), (12, 7, 2, 9)
-    model.set_attn_implementation(implementation)
-    words = torch.randint(3, 50, (4, 12), generator=torch.Generator().manual_seed(1))
-    valid = torch.arange(12) < torch.tensor(lengths)[:, None]
-    weights = torch.randn(4, 2, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    alone = [model(input_ids=row[None, :n])[0] for row, n in zip(words, lengths, strict=True)]
-    together = model(input_ids=words, attention_mask=valid.long())[0]
-    torch.testing.assert_close(together, torch.cat(alone), atol=1e-11, rtol=1e-9)
-    learned = {key: p for key, p in model.named_parameters() if p.requires_grad}
-    found, expected = (
-        torch.autograd.grad((out * weights).sum(), learned.values(), allow_unused=True, materialize_grads=True)
-        for out in (together, torch.cat(alone))
-    )
-    assert_same(dict(zip(learned, found, strict=True)), dict(zip(learned, expected, strict=True)), atol=1e-11)
-    assert all(grad.any() for key, grad in zip(learned, found, strict=True) if is_plug(key))
-
-
 @pytest.mark.parametrize('name', [VIT, BERT, SWIN, SWIN_V2, 'DINOv3ViTModel', 'CLIPVisionModel'])
 def test_gradient_checkpointing(name):
     model, inputs = plugged(hugging_face_model(name), together(name)).train(), inputs_of(name)

@@ -84,7 +84,7 @@ def test_unplug_gives_the_model_back_bit_for_bit(name):
 @pytest.mark.slow
 @pytest.mark.parametrize('name', MODELS)
 def test_plugs_are_taken_or_refused(name):
-    """Keys stay, a saved model is itself, checkpointing has the same gradients, and unplugging is bit for bit."""
+    """Keys stay, a saved model is itself, and unplugging is bit for bit."""
     found = set()
     for plug, settings in PLUGS.items():
         model = build(name)
@@ -102,24 +102,9 @@ def test_plugs_are_taken_or_refused(name):
         other = vitplug.plug_in(build(name), [settings])
         other.load_state_dict(torch.load(file))
         assert torch.equal(run(name, other), out)
-        check_checkpointing(name, model.train())
-        vitplug.unplug(model.eval())
+        vitplug.unplug(model)
         assert torch.equal(run(name, model), expected) and list(model.state_dict()) == keys
     assert found == refused(name)
-
-
-def check_checkpointing(name: str, model: nn.Module) -> None:
-    if name.startswith('pit_'):  # timm's has none
-        return
-    for module in model.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = 0.0
-    grads = gradients(model, lambda: run(name, model))
-    if name in TIMM:
-        model.set_grad_checkpointing(True)
-    else:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=dict(use_reentrant=False))
-    assert_same(gradients(model, lambda: run(name, model)), grads, atol=1e-9)
 
 
 @pytest.mark.slow

@@ -64,7 +64,7 @@ def test_talking_heads_are_timms():
     pairs = shared([(attention.qkv, theirs.qkv), (attention.proj, theirs.proj)])
     pairs += shared([(part['logits'], theirs.proj_l), (part['map'], theirs.proj_w)])
     assert_alike(lambda x: attention(x, SITE, plugs, {})[0], theirs, pairs)
-    assert not plugs.fuses(SITE)
+    assert plugs.bind().needs_maps(SITE)
 
 
 def test_talking_heads_keep_apart_what_windows_keep_apart():
@@ -80,7 +80,7 @@ def test_gated_attention_is_timms_and_fused():
     gates = (plugs['gated_attention']['heads'].gate, theirs.gate)
     pairs = shared([(attention.qkv, theirs.qkv), (attention.proj, theirs.proj), gates])
     assert_alike(lambda x: attention(x, SITE, plugs, {})[0], theirs, pairs)
-    assert plugs.fuses(SITE)
+    assert not plugs.bind().needs_maps(SITE)
 
 
 # --- value residual, loop by loop ---

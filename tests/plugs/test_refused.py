@@ -48,8 +48,7 @@ SETTINGS = {
     'entmax(alpha=3)': 'alpha=3: expected a number at least 1.0 and at most 2.0',
     'diff': 'DifferentialAttention: block 0 has 3 heads with maps',
     # several plugs
-    'cb+cb': r'ContextBroadcast occurs more than once for blocks 0-3; .*give each of them layers=\[\.\.\.\]',
-    "gab(layers='upper')+gab(layers=[3])": 'GaussianAttentionBias occurs more than once for blocks 3; give',
+    "gab(layers='upper')+gab(layers=[0])": 'GaussianAttentionBias occurs more than once; give it once',
     'entmax+sigmoid': r"\['entmax_attention', 'sigmoid_attention'\] both take the 'normalise' socket of block 0",
     'sink+attn-scale': r"\['attention_sink'\] add keys that belong to no token .* \['attention_scale'\] need a place",
     'xsa+refiner(reduction=False)': 'ExclusiveSelfAttention: block 0 has no value of its own',
@@ -159,5 +158,5 @@ def test_blocks(case):
 
 def test_one_object_twice_is_seen():
     plug = ContextBroadcast()
-    with pytest.raises(ValueError, match='ContextBroadcast occurs more than once for blocks 0-1'):
+    with pytest.raises(ValueError, match='ContextBroadcast occurs more than once'):
         PlugSet([plug, plug], 2)

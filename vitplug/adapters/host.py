@@ -24,12 +24,7 @@ class AdaptedModel(PluggedModel):
     """A model of another library with plugs.
 
     Its blocks run in the library's own forward, which it calls; :class:`~vitplug.adapters.walk.PluggedBlocks` leads
-    them here (:meth:`pass_block`).
-
-    Args:
-        model: The model that has the list of blocks. Its blocks are :class:`PluggedBlock`.
-        names: The map of its names.
-        plugs: The plugs, see :func:`vitplug.plug_in`.
+    them here (:meth:`pass_block`). They are :class:`PluggedBlock`.
 
     Raises:
         ValueError: If the plugs cannot work together here, or would change the model's own weights.
@@ -177,11 +172,8 @@ def _check_shape(plug_set: PlugSet, block: PluggedBlock, index: int) -> None:
     """Refuses plugs that need other heads: the weights are the model's."""
     if plug_set.shape_block(block.shape, index) == block.shape:
         return
-    changing = [
-        plug.describe()
-        for plug in plug_set.indices
-        if plug.shape_block(block.shape, index, plug_set.num_layers) != block.shape
-    ]
+    shapes = {plug: plug.shape_block(block.shape, index, plug_set.num_layers) for plug in plug_set.indices}
+    changing = [plug.describe() for plug, shape in shapes.items() if shape != block.shape]
     raise ValueError(
         f'plugs: {changing} change the heads of block {index}, and so the shapes of weights that the model owns; '
         "use vitplug's own backbones for them, or other settings"

@@ -12,7 +12,7 @@ from vitplug.attention import DenseBias, PairBias, Site, WindowLayout
 
 from .arguments import Extras, check_asked
 from .maps import QKV, AttentionMap, BlockMap, Branch, MlpMap, ModelMap, StageMap, find, no_prefix, register
-from .swin import continuous_bias, cosines, table_bias
+from .parts import continuous_bias, cosines, table_bias, turned
 
 # --- attention ---
 
@@ -30,15 +30,14 @@ _OF_SELF = AttentionMap(
 
 
 def _rotate(module: nn.Module, qkv: QKV, site: Site, extras: Extras) -> QKV:
-    """Rotates the tokens of the grid by the model's sines; those before it, plugs' included, stay."""
-    (cos, sin), num_prefix = extras['position_embeddings'], site.layout.num_prefix
+    """Rotates by the model's sines."""
+    cos, sin = extras['position_embeddings']
 
-    def turned(t: Tensor) -> Tensor:
-        first, grid = t[..., :num_prefix, :], t[..., num_prefix:, :]
-        left, right = grid.chunk(2, dim=-1)
-        return torch.cat((first, grid * cos + torch.cat((-right, left), dim=-1) * sin), dim=-2)
+    def turn(t: Tensor) -> Tensor:
+        left, right = t.chunk(2, dim=-1)
+        return t * cos + torch.cat((-right, left), dim=-1) * sin
 
-    return turned(qkv[0]), turned(qkv[1]), qkv[2]
+    return turned(qkv, site, turn)
 
 
 def _beit_bias(block: nn.Module, q: Tensor, site: Site, extras: Extras) -> tuple[PairBias, ...]:
@@ -48,10 +47,6 @@ def _beit_bias(block: nn.Module, q: Tensor, site: Site, extras: Extras) -> tuple
     tokens = site.layout.grid.num_tokens
     bias = block.relative_position_bias(window, extras.get('interpolate_pos_encoding', False), dim_size=tokens)
     return (DenseBias(bias if bias.ndim == 5 else bias.reshape(1, 1, *bias.shape[-3:])),)
-
-
-def _is_decoder(module: nn.Module) -> str | None:
-    return 'it is a decoder (config.is_decoder)' if find(module, 'is_decoder?') else None
 
 
 # --- MLP ---
@@ -86,16 +81,11 @@ _BERT = BlockMap(
     Branch(after='attention.output.dropout', sum='attention.output.LayerNorm'),
     Branch(after='output.dropout', sum='output.LayerNorm'),
     arguments=('attention_mask', 'encoder_hidden_states', 'encoder_attention_mask', 'cache'),
-    lacks=_is_decoder,
 )
 
 
 def _windows(block: nn.Module, hw: tuple[int, int]) -> WindowLayout:
-    """The layout of a block of Swin; a map as small as a window is not shifted.
-
-    Raises:
-        ValueError: If the map is smaller than a window.
-    """
+    """The layout of a block of Swin; a map as small as a window is not shifted."""
     side = block.attention.relative_position_bias.window_size[0]
     if min(hw) < side:
         raise ValueError(
@@ -156,10 +146,9 @@ def _shares_bias(model: nn.Module) -> str | None:
     return None
 
 
-def _masks_padding(model: nn.Module) -> str | None:
-    return _is_decoder(model.config) or (
-        'it has cross-attention (config.add_cross_attention)' if find(model.config, 'add_cross_attention?') else None
-    )
+def _decodes(model: nn.Module) -> str | None:
+    asked = [name for name in ('is_decoder', 'add_cross_attention') if find(model.config, f'{name}?')]
+    return f'it is a decoder or has cross-attention (config.{asked[0]})' if asked else None
 
 
 _CLS = partial(_prefix, ('cls_token',))
@@ -202,7 +191,7 @@ _register('dinov3_vit', 'DINOv3ViT', _ROTATED, _DINO, _MLPS, 'model.layer', patc
 for _family, _name, _tokens in (('clip', 'CLIP', _CLS), ('siglip', 'Siglip', no_prefix)):
     _patch = 'embeddings.patch_embedding'
     _register(_family, _name, _IN_TOWER, _CLIP, _PLAIN, 'encoder.layers', _tokens, _patch)
-_WORDS = dict(patch=None, resolution=_length, keeps_prefix=False, lacks=_masks_padding)
+_WORDS = dict(patch=None, resolution=_length, keeps_prefix=False, lacks=_decodes)
 for _family, _name in (('bert', 'Bert'), ('roberta', 'Roberta'), ('electra', 'Electra')):
     _register(_family, _name, _OF_SELF, _BERT, {'Layer': _OWN}, 'encoder.layer', **_WORDS)
 

@@ -1,14 +1,8 @@
 """Maps of names: where a model of another library keeps the parts that plugs need.
 
-A map belongs to a class. It is found by the class's name, so no library is imported to look for it::
-
-    ModelMap       where the blocks are, which tokens come before the grid, the grid at the configured size
-    StageMap       what a stage does around its blocks, for models in stages
-    BlockMap       where a block has its two branches, and what comes before, after and between them
-    AttentionMap   projections to q, k and v, norms, position bias, rotation, projection of the heads
-    MlpMap         the two halves of an MLP
-
-A library's new family is an entry of each kind that it changes; most share all but the first.
+A map belongs to a class and is found by the class's name, so no library is imported to look for it: one for a model,
+its stages, a block, its attention and its MLP. A library's new family is an entry of each kind that it changes; most
+share all but the first.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -147,7 +141,6 @@ class BlockMap:
             attention.
         strides: Rows, and columns, from one query and from one key to the next, in tokens that enter the block.
         widths: Width of the tokens by socket, where a block changes it.
-        lacks: Why a block takes no plugs; None if it takes them.
     """
 
     attention: str | None
@@ -159,7 +152,6 @@ class BlockMap:
     layout: Callable[[nn.Module, tuple[int, int]], Layout] | None = None
     strides: Callable[[nn.Module], tuple[int, int] | None] = _nothing
     widths: Callable[[nn.Module], Mapping[str, int] | None] = _nothing
-    lacks: Callable[[nn.Module], str | None] = _nothing
 
 
 @dataclass(frozen=True)

@@ -55,14 +55,14 @@ def plug_in(model: nn.Module, plugs: str | Sequence) -> nn.Module:
     listed = PluggedBlocks(stock.children(), host)
     listed.training = stock.training  # not `train()`: blocks keep their own modes
     _set(inner, names.blocks, listed)
-    inner.plugs = host.plugs.train(inner.training)
+    inner.plugs = host.plugs
     # In the dict: the host holds the model, so it is no part of it. The stock list is kept for `unplug`.
     inner.__dict__['plug_host'], inner.__dict__['stock_blocks'] = host, stock
     if names.patch is not None:
         find(inner, names.patch).register_forward_hook(note_grid)
-    _to_device_of_host(inner, host)
-    for block in host.plugged_blocks():
-        block.plugs.train(block.training)
+    for part in (inner, *host.plugged_blocks()):  # where the part is, in its precision and mode
+        like = next(p for p in part.parameters() if p.is_floating_point())
+        part.plugs.to(device=like.device, dtype=like.dtype).train(part.training)
     [place] = [name for name, part in model.named_modules() if part is inner]
     model.plug_summary = f'{place}: {host.plug_summary}' if place else host.plug_summary
     inner.plug_summary = host.plug_summary
@@ -73,9 +73,6 @@ def plug_in(model: nn.Module, plugs: str | Sequence) -> nn.Module:
 
 def unplug(model: nn.Module) -> nn.Module:
     """Undoes :func:`plug_in`, in place: the model's own modules with their present weights, and nothing of the plugs.
-
-    Args:
-        model: A model with plugs.
 
     Returns:
         The same model.
@@ -124,11 +121,7 @@ def host_of(model: nn.Module) -> PluggedModel:
 
 
 def _hosts(model: nn.Module) -> dict[str, AdaptedModel]:
-    """The parts of a model that have plugs, by name; ``''`` is the model itself.
-
-    Raises:
-        ValueError: If there are none.
-    """
+    """The parts of a model that have plugs, by name; ``''`` is the model itself."""
     parts = {name: module.__dict__ for name, module in model.named_modules() if 'plug_host' in module.__dict__}
     if not parts:
         raise ValueError(f'{type(model).__name__} has no plugs; call vitplug.plug_in(model, plugs) first')
@@ -187,18 +180,15 @@ def load_plugs(model: nn.Module, path: str | PathLike) -> nn.Module:
         ValueError: If the file lacks a weight of the plugs, or has others.
         RuntimeError: If one has another shape; names it.
     """
-    parts, state = _hosts(model), model.state_dict()
+    parts = _hosts(model)
     saved = {_place(key, parts): value for key, value in _read(Path(path)).items() if is_plug(key)}
-    model_keys = {_place(key, parts): key for key in state if is_plug(key)}
-    lacking = sorted(model_keys[place] for place in model_keys.keys() - saved.keys())
-    others = sorted(saved.keys() - model_keys.keys())
-    if lacking or others:
-        differences = [f'{what} {keys}' for what, keys in (('lacks', lacking), ('has besides', others)) if keys]
+    keys = {_place(key, parts): key for key in model.state_dict() if is_plug(key)}
+    if differing := ['.'.join(place) for place in sorted(saved.keys() ^ keys.keys())]:
         raise ValueError(
-            f'load_plugs: {path} {" and ".join(differences)}; plug in the plugs with which it was saved, not '
+            f'load_plugs: {path} lacks, or has besides, {differing}; plug in the plugs with which it was saved, not '
             f'{"; ".join(host.plug_summary for host in parts.values())}'
         )
-    model.load_state_dict({model_keys[place]: value for place, value in saved.items()}, strict=False)
+    model.load_state_dict({keys[place]: value for place, value in saved.items()}, strict=False)
     return model
 
 
@@ -225,11 +215,7 @@ def _read(path: Path) -> Mapping[str, Tensor]:
 
 
 def _inner(model: nn.Module) -> tuple[nn.Module, ModelMap]:
-    """The one part of a model that has a map, and the map.
-
-    Raises:
-        ValueError: If there is none, or there are several, or it takes no plugs.
-    """
+    """The one part of a model that has a map, and the map."""
     mapped = {name: (part, found[1]) for name, part in model.named_modules() if (found := map_of(part, ModelMap))}
     if not mapped:
         raise ValueError(
@@ -267,13 +253,6 @@ def _take_classes(inner: nn.Module) -> None:
 def _set(module: nn.Module, name: str, value: nn.Module) -> None:
     parent, _, last = name.rpartition('.')
     setattr(find(module, parent), last, value)
-
-
-def _to_device_of_host(inner: nn.Module, host: AdaptedModel) -> None:
-    """Puts the plugs where the model is, in its precision; those of a block where the block is."""
-    for part in (inner, *host.plugged_blocks()):
-        like = next(p for p in part.parameters() if p.is_floating_point())
-        part.plugs.to(device=like.device, dtype=like.dtype)
 
 
 def _note_in_config(model: nn.Module, inner: nn.Module, plugs: str | Sequence) -> None:

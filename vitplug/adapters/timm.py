@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +14,7 @@ from vitplug.hosting.pooling import convolve, decomposed_bias, on_grid, relative
 
 from .arguments import Extras
 from .maps import QKV, AttentionMap, BlockMap, Branch, MlpMap, ModelMap, StageMap, find, no_prefix, register
-from .swin import continuous_bias, cosines, table_bias
+from .parts import continuous_bias, cosines, table_bias, turned
 
 _MODELS, _LAYERS = 'timm.models', 'timm.layers'
 
@@ -22,19 +23,12 @@ _MODELS, _LAYERS = 'timm.models', 'timm.layers'
 
 
 def _rotate(module: nn.Module, qkv: QKV, site: Site, extras: Extras) -> QKV:
-    """Rotates the tokens of the grid; those before it, plugs' included, stay."""
-    rope, num_prefix = extras.get('rope'), site.layout.num_prefix
+    rope = extras.get('rope')
     if rope is None:
         return qkv
     from timm.layers.pos_embed_sincos import apply_rot_embed_cat
 
-    half = getattr(module, 'rotate_half', False)
-
-    def turned(t: Tensor) -> Tensor:
-        parts = t[..., :num_prefix, :], apply_rot_embed_cat(t[..., num_prefix:, :], rope, half=half)
-        return torch.cat(parts, dim=-2).type_as(t)
-
-    return turned(qkv[0]), turned(qkv[1]), qkv[2]
+    return turned(qkv, site, partial(apply_rot_embed_cat, emb=rope, half=getattr(module, 'rotate_half', False)))
 
 
 def _biased_qkv(module: nn.Module, x: Tensor) -> Tensor:
@@ -51,18 +45,19 @@ def _grouped(module: nn.Module) -> str | None:
     return f'{module.num_kv_heads} heads of k and v for {module.num_heads} of q' if module.num_kv_groups > 1 else None
 
 
+def _pair_biases(*biases: Tensor | None) -> tuple[PairBias, ...]:
+    return tuple(DenseBias(bias.unsqueeze(0)) for bias in biases if bias is not None)
+
+
 def _pair_bias(block: nn.Module, q: Tensor, site: Site, extras: Extras) -> tuple[PairBias, ...]:
     """The bias of all pairs of relative positions, of the block or shared."""
-    block_bias, shared = block.attn.rel_pos, extras.get('shared_rel_pos')
-    bias = shared if block_bias is None else block_bias.get_bias()
-    return () if bias is None else (DenseBias(bias.unsqueeze(0)),)
+    own = block.attn.rel_pos
+    return _pair_biases(extras.get('shared_rel_pos') if own is None else own.get_bias())
 
 
 def _beit_bias(block: nn.Module, q: Tensor, site: Site, extras: Extras) -> tuple[PairBias, ...]:
-    table, shared = block.attn.relative_position_bias_table, extras.get('shared_rel_pos_bias')
-    biases = [] if table is None else [block.attn._get_rel_pos_bias()]
-    biases += [] if shared is None else [shared]
-    return tuple(DenseBias(bias.unsqueeze(0)) for bias in biases)
+    own = None if block.attn.relative_position_bias_table is None else block.attn._get_rel_pos_bias()
+    return _pair_biases(own, extras.get('shared_rel_pos_bias'))
 
 
 def _pools(module: nn.Module) -> tuple[nn.Module | None, ...]:
@@ -97,8 +92,6 @@ def _add_queries(module: nn.Module, out: Tensor, q: Tensor) -> Tensor:
 
 def _odd_pooling(module: nn.Module) -> str | None:
     """Why the pooling of an attention is another than the one that is described."""
-    if module.mode == 'conv_unshared':
-        return "its heads have kernels of their own (mode='conv_unshared'), which timm itself cannot run"
     for pool in _pools(module):
         kernel, stride = (1, 1) if pool is None else (_pair(pool.kernel_size), _pair(pool.stride))
         if pool is not None and (stride[0] != stride[1] or any(side % 2 == 0 for side in kernel)):
@@ -168,11 +161,7 @@ for _name, _block, _arguments in (
 
 
 def _windows(block: nn.Module, hw: tuple[int, int]) -> WindowLayout:
-    """The layout of a block of Swin.
-
-    Raises:
-        ValueError: If windows are not square, or shifted on a map that is padded to whole ones.
-    """
+    """The layout of a block of Swin."""
     (side, other), (shift, along) = block.window_size, block.shift_size
     layout = WindowLayout(*hw, side, shift)
     if side != other or shift != along or (shift and layout.padded != layout.hw):
@@ -244,14 +233,6 @@ def _prefix(model: nn.Module) -> tuple[str, ...]:
     return names + tuple(f'reg_token_{i}' for i in range(0 if registers is None else registers.shape[1]))
 
 
-def _resolution(model: nn.Module) -> tuple[int, int]:
-    return model.patch_embed.grid_size
-
-
-def _stem_resolution(model: nn.Module) -> tuple[int, int]:
-    return model.stem.grid_size
-
-
 def _features(model: nn.Module, images: Tensor) -> Tensor:
     return model.forward_features(images)
 
@@ -263,8 +244,10 @@ def _drops_patches(model: nn.Module) -> str | None:
     return None
 
 
-_COLUMNAR = ModelMap('blocks', _prefix, _resolution, 'patch_embed.proj', _features, lacks=_drops_patches)
-_STEMMED = replace(_COLUMNAR, prefix=no_prefix, resolution=_stem_resolution, patch='stem.proj')
+_COLUMNAR = ModelMap(
+    'blocks', _prefix, attrgetter('patch_embed.grid_size'), 'patch_embed.proj', _features, lacks=_drops_patches
+)
+_STEMMED = replace(_COLUMNAR, prefix=no_prefix, resolution=attrgetter('stem.grid_size'), patch='stem.proj')
 for _name, _model in {
     'vision_transformer.VisionTransformer': _COLUMNAR,
     'eva.Eva': _COLUMNAR,
@@ -327,7 +310,10 @@ for _name, _model in {
     'swin_transformer.SwinTransformer': _SWIN,
     'swin_transformer_v2.SwinTransformerV2': _SWIN,
     'mvitv2.MultiScaleVit': replace(
-        _COLUMNAR, blocks='stages', resolution=_mvit_resolution, stage=StageMap('blocks', _mvit_stage, place=_as_before)
+        _COLUMNAR,
+        blocks='stages',
+        resolution=_mvit_resolution,
+        stage=StageMap('blocks', _mvit_stage, place=_as_before),
     ),
     'pit.PoolingVisionTransformer': replace(_PIT, stage=_PIT_STAGE),
 }.items():

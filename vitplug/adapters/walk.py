@@ -7,9 +7,9 @@ block, which share the carry of this walk::
     for step in blocks:         a new walk, with its own carry
         x = step(x, ...)        block(x, ..., step=step): takes the carry that the step before left
 
-A walk belongs to its loop and to the graph of autograd, not to a module: two forwards before one backward have two
-walks. It keeps the carry with which each step began, so activation checkpointing, which calls a step again in backward,
-repeats the same computation. Tokens that plugs add travel with the carry, and the library's code never sees them.
+A walk belongs to its loop and to the graph of autograd, not to a module. It keeps the carry with which each step began,
+so activation checkpointing, which calls a step again in backward, repeats the same computation. Tokens that plugs add
+travel with the carry, and the library's code never sees them.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -46,11 +46,7 @@ def take_grid() -> tuple[int, int] | None:
 
 
 class Walk:
-    """The state of one forward: what the last step has left.
-
-    Args:
-        host: The :class:`~vitplug.adapters.host.AdaptedModel` of the blocks.
-    """
+    """The state of one forward: what the last step has left."""
 
     def __init__(self, host: Any):
         self.host = host
@@ -83,13 +79,9 @@ class Walk:
 
 
 class Step:
-    """One block in one walk, called as the block.
+    """One block, or stage, in one walk, called as the block.
 
-    Args:
-        walk: The forward.
-        block: The block, or a stage.
-        index: Its place in the list.
-        on_prefix: What happens to tokens that plugs have added before they enter the block; None for nothing.
+    ``on_prefix`` is what happens to tokens that plugs have added before they enter the block; None for nothing.
     """
 
     def __init__(self, walk: Walk, block: nn.Module, index: int, on_prefix: Callable[[Tensor], Tensor] | None = None):
@@ -108,32 +100,25 @@ class Step:
 class OpenStep(Step):
     """A step that other code may take for the block: further attributes are the block's."""
 
-    _OWN = ('walk', 'block', 'index', 'on_prefix')
+    def __init__(self, *own: Any):
+        self.__dict__.update(vars(Step(*own)))
 
     def __getattr__(self, name: str) -> Any:
-        if name in self._OWN:  # not there yet
-            raise AttributeError(name)
-        return getattr(self.block, name)
+        return getattr(self.__dict__['block'], name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in self._OWN:
-            object.__setattr__(self, name, value)
-        else:
-            setattr(self.block, name, value)
+        setattr(self.block, name, value)
 
 
 class PluggedBlocks(nn.ModuleList):
     """The blocks or stages of a model, in place of the library's list; keys of the state dict stay.
 
     Not an ``nn.Sequential``: timm takes the children of those, and iterates over others.
-
-    Args:
-        modules: The blocks.
-        host: The model with plugs that they belong to.
     """
 
     def __init__(self, modules: Iterable[nn.Module], host: Any):
-        super().__init__(modules)
+        super().__init__()
+        super().extend(modules)
         # In the dict: not a part of this list, which is a part of the model.
         self.__dict__['host'] = host
 
@@ -159,11 +144,7 @@ class PluggedBlocks(nn.ModuleList):
         """Refused, as all ways to put a block in, which would have no plugs."""
         raise ValueError('blocks with plugs take no others: call vitplug.unplug(model), add blocks, and plug in again')
 
-    insert = __setitem__ = append
-
-    def extend(self, modules: Iterable[nn.Module]) -> 'PluggedBlocks':
-        """As :meth:`append`, but in the constructor."""
-        return self.append() if 'host' in self.__dict__ else super().extend(modules)
+    insert = extend = __setitem__ = append
 
     def forward(self, x: Tensor) -> Tensor:
         """The blocks one after the other, as ``nn.Sequential`` does."""

@@ -44,15 +44,14 @@ def plugs_text(plugs: str | Sequence) -> str:
     """
     if isinstance(plugs, str):
         return label_of(plugs)
-    entries = [_as_dict(plug) if isinstance(plug, Plug) else plug for plug in listed_plugs(plugs)]
+    entries = [
+        dict(type=type(plug).__name__, **plug.settings()) if isinstance(plug, Plug) else plug
+        for plug in listed_plugs(plugs)
+    ]
     text = '+'.join(map(text_of, entries)) or NONE
     if listed_plugs(text) != [{**entry, 'type': entry['type'].removeprefix('vitplug.')} for entry in entries]:
         raise ValueError(f'plugs={plugs!r}: cannot be written as text: name registered types and plain values')
     return text
-
-
-def _as_dict(plug: Plug) -> dict:
-    return dict(type=type(plug).__name__, **plug.settings())
 
 
 def _build_plug(cfg: Mapping) -> Plug:

@@ -34,13 +34,7 @@ EDITABLE = {
 
 
 class _Editor(nn.Module):
-    """Edits in one socket of one block: a module that takes and gives what the socket does.
-
-    Args:
-        socket: The socket.
-        edits: By name of the intermediate.
-        index: Block index, for messages.
-    """
+    """Edits in one socket of one block, by name of the intermediate: it takes and gives what the socket does."""
 
     needs_tokens = False
 
@@ -56,11 +50,7 @@ class _Editor(nn.Module):
         return (*edited, arguments[-1]) if self.socket in ('qkv', 'map', 'block_out') else edited[0]
 
     def _change(self, name: str, tensor: Tensor, site: Site) -> Tensor:
-        """The intermediate after its edit.
-
-        Raises:
-            ValueError: If the edit gives another shape.
-        """
+        """The intermediate after its edit."""
         if name not in self.edits:
             return tensor
         # Keys that belong to no token come last in maps, and no recorded map has them.
@@ -87,32 +77,26 @@ def edited(blocks: Sequence[Any], edits: Edits) -> Iterator[None]:
     """Edits intermediates of every forward inside a ``with`` block; see :meth:`PluggedModel.edited`."""
     by_socket = _by_socket(blocks, edits)
     name = f'edits_{sum(key.startswith("edits_") for key in blocks[0].plugs)}'
-    changed = []
+    # A backward pass after the `with` block would compute activations again, without the edits.
     checkpointed = [
         block for block, found in zip(blocks, by_socket, strict=True) if found and getattr(block, 'with_cp', False)
     ]
+    for block, found in zip(blocks, by_socket, strict=True):
+        # In every block, so that edits inside edits have other names.
+        block.plugs[name] = PlugPart(_EditPlug(), found)
+    for block in checkpointed:
+        block.with_cp = False
     try:
-        for block, found in zip(blocks, by_socket, strict=True):
-            # In every block, so that edits inside edits have other names.
-            block.plugs[name] = PlugPart(_EditPlug(), found)
-            changed.append(block)
-        for block in checkpointed:
-            # A backward pass after the `with` block would compute the activations again, without the edits.
-            block.with_cp = False
         yield
     finally:
-        for block in changed:
+        for block in blocks:
             del block.plugs[name]
         for block in checkpointed:
             block.with_cp = True
 
 
 def _by_socket(blocks: Sequence[Any], edits: Edits) -> list[dict[str, nn.Module]]:
-    """The modules of each block, by socket.
-
-    Raises:
-        ValueError: If there is no such intermediate or block, or the block lacks it.
-    """
+    """The modules of each block, by socket."""
     unknown = [name for name in edits if name not in EDITABLE]
     if unknown:
         raise ValueError(f'edits of {unknown}: no such intermediates; choose from {list(EDITABLE)}')

@@ -13,23 +13,14 @@ from .pixels import PixelGrid
 PAIRWISE = ('scores', 'logits', 'probs', 'maps', *INTERMEDIATES)
 
 
-def check_name(name: str) -> None:
-    """Checks that a name is that of maps.
-
-    Raises:
-        ValueError: If it is none.
-    """
-    if name not in PAIRWISE:
-        raise ValueError(f'name={name!r}: expected one of {list(PAIRWISE)}')
-
-
 def choose_maps(found: Mapping[str, Mapping[int, Tensor]], name: str, layer: int) -> Tensor:
     """The maps ``(B, W, H, N, N)`` of one block among recorded intermediates.
 
     Raises:
         ValueError: If the name is none of maps, or they were not recorded.
     """
-    check_name(name)
+    if name not in PAIRWISE:
+        raise ValueError(f'name={name!r}: expected one of {list(PAIRWISE)}')
     if layer not in found.get(name, {}):
         recorded = {kind: sorted(by_block) for kind, by_block in found.items()}
         raise ValueError(
@@ -37,18 +28,6 @@ def choose_maps(found: Mapping[str, Mapping[int, Tensor]], name: str, layer: int
             f"and layers=[{layer}]; a block that reuses another's maps has 'maps' alone"
         )
     return found[name][layer]
-
-
-def check_image_size(image_size: Sequence[int]) -> tuple[int, int]:
-    """Height and width.
-
-    Raises:
-        ValueError: If it is no pair of positive integers.
-    """
-    is_pair = isinstance(image_size, Sequence) and len(image_size) == 2
-    if not is_pair or not all(isinstance(side, int) and side > 0 for side in image_size):
-        raise ValueError(f'image_size={image_size!r}: expected height and width in pixels, such as images.shape[-2:]')
-    return image_size[0], image_size[1]
 
 
 def check_fit(maps: Tensor, layout: Layout, key_layout: Layout, name: str, image_size: tuple[int, int]) -> None:
@@ -74,38 +53,29 @@ def choose_query(
     prefix: Sequence[str],
     num_prefix: int,
 ) -> int | None:
-    """Index of a token, counting prefix tokens first; None for all.
+    """Index of a token, counting prefix tokens first: at a pixel, or by the name of a prefix token; None for all.
 
-    Args:
-        query: A pixel, the name of a prefix token, or None.
-        pixels: Where the tokens lie in the image.
-        image_size: Height and width of the images.
-        prefix: Names of the host's own prefix tokens, which come first.
-        num_prefix: Number of all prefix tokens, those of plugs included.
+    ``prefix`` are names of the host's own prefix tokens, which come first of ``num_prefix``, those of plugs included.
 
     Raises:
         ValueError: If there is no such token.
     """
     if query is None:
         return None
-    if isinstance(query, str):
-        if query not in prefix:
-            raise ValueError(f'query={query!r}: expected a pixel (y, x), None or one of {list(prefix)}')
+    if query in prefix:
         return prefix.index(query)
-    is_pixel = isinstance(query, Sequence) and len(query) == 2 and all(isinstance(place, int) for place in query)
+    is_pixel = not isinstance(query, str) and len(query) == 2
     if not is_pixel or not all(0 <= place < side for place, side in zip(query, image_size, strict=True)):
-        raise ValueError(f'query={query!r}: expected a pixel (y, x) of an image of {image_size}')
+        raise ValueError(
+            f'query={query!r}: expected a pixel (y, x) of an image of {image_size}, None or one of {list(prefix)}'
+        )
     return num_prefix + pixels.token_at(query, image_size)
 
 
 def attention_received(maps_BWHNN: Tensor, layout: Layout, key_layout: Layout, query: int | None) -> Tensor:
     """The attention of one query, or of all, to each key, ``(B, H, rows, columns)`` of the map of keys.
 
-    Args:
-        maps_BWHNN: Maps, ``(B, W, H, Nq, Nk)``.
-        layout: How the queries lie in windows.
-        key_layout: The same of the keys.
-        query: Index of the query, counting prefix tokens first; None for the sum over all.
+    Queries and keys lie as the two layouts say; ``query`` counts prefix tokens first.
     """
     num_queries = layout.num_prefix + layout.hw[0] * layout.hw[1]
     chosen = range(num_queries) if query is None else [query]

@@ -16,6 +16,7 @@ from vitplug.plugs import INTERMEDIATES, Bindable, LayerPlan, PlugModules, PlugS
 
 from .edits import Edits, edited
 from .padding import TokenMap
+from .pixels import PixelGrid
 from .places import Block, Placed
 from .plan import made_together, plan_of
 
@@ -71,7 +72,7 @@ class PluggedModel(Placed):
                 widths=getattr(block, 'widths', {}),
                 has_query_tokens=getattr(block, 'has_query_tokens', self.strides(index)[0] == 1),
             )
-            for index, (block, section, entering) in enumerate(self._placed(self._configured_grid()))
+            for index, (block, section, entering) in enumerate(self._placed(PixelGrid(self.patch_resolution)))
         ]
 
     def learned_values(self) -> dict[str, dict[int | None, Tensor]]:

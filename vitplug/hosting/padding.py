@@ -5,17 +5,13 @@ trained. A backbone that knows the sizes gives every block a mask of the tokens 
 
     sizes in pixels (B, 2)  --patch stride, merging-->  valid rows and columns (B, 2)  -->  mask (B, N) of each stage
 
-A token is valid if the first pixel of its patch belongs to the image; partly padded patches count. After patch merging
-a token is valid if any of the merged tokens was.
+A token is valid if the first pixel of its patch belongs to the image; after patch merging, if any of the merged tokens
+was.
 
 mmdet's detectors and mmseg's segmentors call their backbone with the batch and nothing else, so the sizes travel as an
-attribute of that tensor. No module or global variable holds them: two forwards may be in flight, and activation
-checkpointing repeats a block with the mask among its arguments. DistributedDataParallel, autocast and torch.compile
-pass the same tensor on.
-
-Operations on the batch give tensors without sizes, and then all tokens count. This is right for the crops of a sliding
-window, which the sizes do not describe. :func:`keep_padding` hands the sizes to a copy; mmengine's strategies of FSDP
-and DeepSpeed lose them where they cast a batch to half precision.
+attribute of that tensor, and no module holds them. Operations on the batch give tensors without sizes, and then all
+tokens count, which is right for the crops of a sliding window. :func:`keep_padding` hands the sizes to a copy;
+mmengine's strategies of FSDP and DeepSpeed, which cast a batch to half precision, lose them there.
 """
 
 from collections.abc import Sequence

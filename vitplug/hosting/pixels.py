@@ -35,34 +35,26 @@ class PixelGrid:
             around: Whether half of them come before the image; all of them after it otherwise.
         """
         padding = (0, 0) if window.padding == 'valid' else window.padding
-        steps = _pair(window.stride)
-        kernels, dilations, pads = _pair(window.kernel_size), _pair(window.dilation), _pair(padding)
-        (rows, down), (columns, right) = (
-            _slide(self.hw[axis], extra[axis], kernels[axis], steps[axis], dilations[axis], pads[axis], around)
-            for axis in (0, 1)
-        )
-        return PixelGrid(
-            hw=(rows, columns),
-            stride=(self.stride[0] * steps[0], self.stride[1] * steps[1]),
-            start=(self.start[0] + self.stride[0] * down, self.start[1] + self.stride[1] * right),
-        )
+        settings = (window.kernel_size, window.stride, window.dilation, padding)
+        counts, strides, starts = [], [], []
+        for axis, (kernel, step, dilation, pad) in enumerate(zip(*map(_pair, settings), strict=True)):
+            span = dilation * (kernel - 1) + 1
+            before = pad + (extra[axis] // 2 if around else 0)
+            counts.append((self.hw[axis] + extra[axis] + 2 * pad - span) // step + 1)
+            strides.append(self.stride[axis] * step)
+            starts.append(self.start[axis] + self.stride[axis] * ((span - step) / 2 - before))
+        return PixelGrid((counts[0], counts[1]), (strides[0], strides[1]), (starts[0], starts[1]))
 
     def every(self, step: int) -> 'PixelGrid':
         """The grid of every ``step``-th token along both axes from the first on, which stays where it is."""
-        if step == 1:
-            return self
-        return PixelGrid(
-            hw=self._merged_hw(step),
-            stride=(self.stride[0] * step, self.stride[1] * step),
-            start=(self.start[0] - self.stride[0] * (step - 1) / 2, self.start[1] - self.stride[1] * (step - 1) / 2),
-        )
+        merged, back = self.merged(step), (step - 1) / 2
+        start = (self.start[0] - self.stride[0] * back, self.start[1] - self.stride[1] * back)
+        return PixelGrid(merged.hw, merged.stride, start)
 
     def merged(self, step: int) -> 'PixelGrid':
         """The grid of squares of ``step x step`` tokens, from the first on."""
-        return PixelGrid(self._merged_hw(step), (self.stride[0] * step, self.stride[1] * step), self.start)
-
-    def _merged_hw(self, step: int) -> tuple[int, int]:
-        return ceil_div(self.hw[0], step), ceil_div(self.hw[1], step)
+        hw = ceil_div(self.hw[0], step), ceil_div(self.hw[1], step)
+        return PixelGrid(hw, (self.stride[0] * step, self.stride[1] * step), self.start)
 
     def token_at(self, pixel: Sequence[int], image_size: tuple[int, int]) -> int:
         """Index, in reading order, of the token that covers a pixel ``(y, x)``."""
@@ -94,23 +86,6 @@ def _pair(setting: Any) -> tuple[int, int]:
     """A setting of a convolution or an unfolding along both axes."""
     rows, columns = (setting, setting) if isinstance(setting, int) else setting
     return rows, columns
-
-
-def _slide(side: int, extra: int, kernel: int, stride: int, dilation: int, pad: int, first: bool) -> tuple[int, float]:
-    """Windows along one axis, and where the first one's share of the axis begins.
-
-    Args:
-        side: Length of the axis.
-        extra: Padding that makes whole windows of it.
-        kernel: Length of a window.
-        stride: Step of the window.
-        dilation: Distance of its entries.
-        pad: Padding before and after.
-        first: Whether half of ``extra`` comes before the axis; all of it after otherwise.
-    """
-    span = dilation * (kernel - 1) + 1
-    count = (side + extra + 2 * pad - span) // stride + 1
-    return count, (span - stride) / 2 - pad - (extra // 2 if first else 0)
 
 
 def _neighbours(side: int, start: float, stride: float, count: int, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:

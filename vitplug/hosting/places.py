@@ -11,7 +11,7 @@ from vitplug.attention import Carry, GlobalLayout, LayerRecord, Layout, Site
 from vitplug.attention.site import Valid, by_window
 from vitplug.plugs import INTERMEDIATES, NETWORK_SOCKETS, BlockShape, LayerPlugs
 
-from .maps import attention_received, check_fit, check_image_size, choose_maps, choose_query
+from .maps import attention_received, check_fit, choose_maps, choose_query
 from .padding import TokenMap
 from .pixels import PixelGrid
 
@@ -156,10 +156,6 @@ class Placed(nn.Module):
         """The blocks of all stages in order."""
         return [block for section in self.sections() for block in section.blocks]
 
-    def _configured_grid(self) -> PixelGrid:
-        rows, columns = self.patch_resolution
-        return PixelGrid((rows, columns))
-
     def _placed(self, entering: PixelGrid) -> Iterator[tuple[Block, Section, PixelGrid]]:
         """Every block, its section, and where the tokens that enter it lie in the image."""
         index = 0
@@ -172,13 +168,7 @@ class Placed(nn.Module):
                 entering = section.merge.place(entering)
 
     def site(self, layout: Callable[[int, tuple[int, int]], Layout], index: int, tokens: TokenMap) -> Site:
-        """The site of a block.
-
-        Args:
-            layout: Makes the layout of the queries, as :meth:`layout`.
-            index: Block index.
-            tokens: The tokens that enter the block.
-        """
+        """The site of a block, of the tokens that enter it; ``layout`` makes that of the queries, as :meth:`layout`."""
         of_queries, of_keys = self.strides(index)
         entering = None if of_queries == 1 else tokens.hw
         keys = None if of_keys == of_queries else self.key_layout(index, tokens.every(of_keys).hw)
@@ -199,16 +189,7 @@ class Placed(nn.Module):
 
     def place_block(self, index: int, image_size: tuple[int, int]) -> tuple[Layout, PixelGrid]:
         """The layout of a block's queries, and where they lie in an image of ``(height, width)``."""
-        pixels = self._entering(index, image_size).every(self.strides(index)[0])
-        return self.layout(index, pixels.hw), pixels
-
-    def place_keys(self, index: int, image_size: tuple[int, int]) -> tuple[Layout, PixelGrid]:
-        """The layout of a block's keys, and where they lie in an image of ``(height, width)``."""
-        of_queries, of_keys = self.strides(index)
-        if of_keys == of_queries:
-            return self.place_block(index, image_size)
-        pixels = self.key_pixels(index, self._entering(index, image_size))
-        return self.key_layout(index, pixels.hw), pixels
+        return self.place_maps(index, image_size)[0]
 
     def place_maps(
         self, index: int, image_size: tuple[int, int], name: str = 'probs'
@@ -220,23 +201,25 @@ class Placed(nn.Module):
             image_size: Height and width in pixels.
             name: Name of the maps. Those of plugs are of all tokens of the last block, without windows.
         """
-        placed = self.place_block(index, image_size), self.place_keys(index, image_size)
-        if name not in INTERMEDIATES:
-            return placed
-        num_prefix = 0 if self.sections()[-1].stage else self.num_prefix
-        (_, queries), (_, keys) = placed
-        return (GlobalLayout(*queries.hw, num_prefix), queries), (GlobalLayout(*keys.hw, num_prefix), keys)
+        of_queries, of_keys = self.strides(index)
+        entering = self._entering(index, self.pixels(image_size))
+        queries = keys = entering.every(of_queries)
+        if of_keys != of_queries:
+            keys = self.key_pixels(index, entering)
+        if name in INTERMEDIATES:
+            num_prefix = 0 if self.sections()[-1].stage else self.num_prefix
+            return (GlobalLayout(*queries.hw, num_prefix), queries), (GlobalLayout(*keys.hw, num_prefix), keys)
+        layout = self.layout(index, queries.hw)
+        return (layout, queries), (layout if keys is queries else self.key_layout(index, keys.hw), keys)
 
     def grid_of(self, index: int, image_size: tuple[int, int] | None = None) -> tuple[int, int]:
         """Rows and columns of a block's queries, in an image of ``(height, width)`` or of the configured size."""
-        if image_size is not None:
-            return self.place_block(index, image_size)[1].hw
-        entering = list(self._placed(self._configured_grid()))[index][2]
-        return entering.every(self.strides(index)[0]).hw
+        first = PixelGrid(self.patch_resolution) if image_size is None else self.pixels(image_size)
+        return self._entering(index, first).every(self.strides(index)[0]).hw
 
-    def _entering(self, index: int, image_size: tuple[int, int]) -> PixelGrid:
-        """Where the tokens that enter a block lie in an image."""
-        return list(self._placed(self.pixels(image_size)))[index][2]
+    def _entering(self, index: int, first: PixelGrid) -> PixelGrid:
+        """Where the tokens that enter a block lie, of where those of the first block do."""
+        return list(self._placed(first))[index][2]
 
     @torch.no_grad()
     def maps_to_image(
@@ -265,7 +248,7 @@ class Placed(nn.Module):
             ValueError: If there are no such maps or queries, or if the maps are not those of images of this size.
         """
         maps = choose_maps(found, name, layer)
-        size = check_image_size(image_size)
+        size = (image_size[0], image_size[1])
         (layout, pixels), (key_layout, key_pixels) = self.place_maps(layer, size, name)
         check_fit(maps, layout, key_layout, name, size)
         token = choose_query(query, pixels, size, self.prefix_names, layout.num_prefix)

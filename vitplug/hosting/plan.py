@@ -29,12 +29,7 @@ SETTINGS = ('window_size', 'shift_size', 'pad_small_map', 'windows', 'global_blo
 class Plan:
     """The sites of all blocks for one grid of the first block's tokens. What it holds depends on shapes alone.
 
-    Args:
-        model: The model.
-        sections: Its blocks.
-        tokens: The tokens that enter the first block.
-        device: Where they are.
-        like: The plan of the same grid without padding, whose masks serve.
+    ``like`` is the plan of the same grid without padding, whose masks serve.
 
     Attributes:
         sites: One for each block, with the masks of its windows.

@@ -37,10 +37,7 @@ def relative_offsets(queries: int, keys: int, device: torch.device) -> Tensor:
 def decomposed_bias(q_BWHNd: Tensor, tables: Sequence[Tensor], site: Site) -> QueryBias:
     """The position bias ``q_i . R_h[y_i, y_j] + q_i . R_w[x_i, x_j]``; prefix tokens have none.
 
-    Args:
-        q_BWHNd: Queries.
-        tables: ``R_h`` and ``R_w`` of all pairs, ``(queries, keys, d)`` along their axis.
-        site: Where the queries and keys are.
+    ``tables`` are ``R_h`` and ``R_w`` of all pairs, ``(queries, keys, d)`` along their axis.
     """
     pairs = site.pairs
     q_BWHyxd = q_BWHNd[..., pairs.queries.num_prefix :, :].unflatten(-2, pairs.queries.hw)

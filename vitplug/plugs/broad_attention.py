@@ -93,11 +93,7 @@ class BroadAttention(Plug):
         return {'finish': BroadFeature(self.name, self.gamma, dims**-0.5, num_heads, self.pool_layout)}
 
     def _taken(self, plans: Sequence[LayerPlan]) -> list[tuple[LayerPlan, tuple[str, ...]]]:
-        """The blocks that take part and which of q, k and v they give.
-
-        Raises:
-            ValueError: If a block lacks q, k or v of a head, or the last stage is missing.
-        """
+        """The blocks that take part and which of q, k and v they give."""
         if isinstance(self.layers, str):
             # The plug set refuses a host none of whose blocks offers them.
             plans = [plan for plan in plans if 'tap' in plan.sockets] or plans
@@ -179,14 +175,7 @@ class BroadFeature(nn.Module):
     """``x + gamma * pool(softmax(c Q K^T) V)`` of the tapped q, k and v.
 
     Pooling averages channels and attention averages tokens, so V is pooled first; the output's heads
-    are the averages of whole heads, for both have their width in the same number of equal parts.
-
-    Args:
-        key: Key in the carry.
-        gamma: Factor of the feature.
-        scale: Factor ``c`` of the dot products.
-        num_heads: Heads ``H`` among which the channels of every block are dealt out.
-        pool_layout: Order of the channels, see :class:`BroadAttention`.
+    are the averages of whole heads, for both have their width in the same number of equal parts, ``num_heads``.
     """
 
     def __init__(self, key: str, gamma: float, scale: float, num_heads: int, pool_layout: str):

@@ -19,12 +19,10 @@ def check_flag(name: str, value: Any) -> bool:
     return value
 
 
-def check_integer(name: str, value: Any, least: int, most: int | None = None) -> int:
-    """The value, if it is an integer from ``least`` to ``most``."""
+def check_integer(name: str, value: Any, least: int) -> int:
+    """The value, if it is an integer of at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ValueError(f'{name}={value!r}: expected an integer of at least {least}')
-    if most is not None and value > most:
-        raise ValueError(f'{name}={value!r}: expected an integer of at most {most}')
     return value
 
 

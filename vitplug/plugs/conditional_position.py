@@ -32,7 +32,7 @@ class ConditionalPosition(Plug):
 
     def __init__(self, kernel_size: int = 3, start: str = 'identity', layers: str | Sequence[int] = 'all'):
         super().__init__(layers)
-        self.kernel_size = check_integer('kernel_size', kernel_size, least=1, most=999)
+        self.kernel_size = check_integer('kernel_size', kernel_size, least=1)
         self.start = check_choice('start', start, ('identity', 'paper'))
         self.identity_start = start == 'identity'
         if kernel_size % 2 == 0:
@@ -49,13 +49,7 @@ class ConditionalPosition(Plug):
 
 
 class PositionMap(nn.Conv2d):
-    """The convolution, of ``D`` channels.
-
-    Args:
-        dims: Width of a token.
-        kernel_size: Side of the kernel.
-        is_identity: Whether it starts with zeros.
-    """
+    """The convolution, of ``D`` channels; its kernel starts with zeros where that is to change nothing."""
 
     def __init__(self, dims: int, kernel_size: int, is_identity: bool):
         self.is_identity = is_identity

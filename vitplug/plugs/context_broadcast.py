@@ -271,11 +271,7 @@ class UniformHead(Plug):
 
 
 def check_positions(position: str | Sequence[str]) -> tuple[str, ...]:
-    """The token sockets a plug is to take.
-
-    Raises:
-        ValueError: If one is unknown or named twice, or there is none.
-    """
+    """The token sockets a plug is to take: known ones, none of them twice."""
     sequence = isinstance(position, Sequence)
     positions = (position,) if isinstance(position, str) else tuple(position) if sequence else ()
     if not positions or len(set(positions)) < len(positions) or not set(positions) <= set(TOKEN_SOCKETS):

@@ -53,12 +53,7 @@ class EntmaxAttention(Plug):
 
 
 class Entmax(LearnedVectors):
-    """``entmax_alpha`` of shape ``(H,)`` where it is learned.
-
-    Args:
-        heads: Heads that learn alpha; 0 for none.
-        alpha: Its start, or the constant.
-    """
+    """``entmax_alpha`` of shape ``(H,)`` where it is learned; with no heads it is the constant."""
 
     entmax_alpha: nn.Parameter
 

@@ -47,12 +47,7 @@ class ExclusiveSelfAttention(Plug):
 
 
 class WithoutOwn(LearnedVectors):
-    """Takes the part along the values in the carry out; ``xsa_gate`` of shape ``(1,)`` where it is gated.
-
-    Args:
-        key: Name of the values in the carry.
-        gated: Whether there is a gate.
-    """
+    """Takes the part along the values in the carry out; ``xsa_gate`` of shape ``(1,)`` where it is gated."""
 
     needs_tokens = False
     xsa_gate: nn.Parameter

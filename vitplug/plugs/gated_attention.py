@@ -45,14 +45,7 @@ class GatedAttention(Plug):
 
 
 class Gate(nn.Module):
-    """``gate``: a linear layer from the tokens' width to that of all gates.
-
-    Args:
-        dims: Width of a token.
-        heads: Outputs of heads.
-        width: Gates of each.
-        is_identity: Whether it starts without effect.
-    """
+    """``gate``: a linear layer from the tokens' width to that of all gates, ``width`` for each output of a head."""
 
     def __init__(self, dims: int, heads: int, width: int, is_identity: bool):
         super().__init__()

@@ -74,11 +74,7 @@ class GaussianAttentionBias(Plug):
 class Gaussian(LearnedVectors, FoldsConstants):
     """``gab_amplitude`` and ``gab_sigma``, each of shape ``(H or 1,)``.
 
-    Args:
-        heads: How many Gaussians.
-        amplitude: Start of A.
-        sigma: Start of sigma.
-        reference: Rows and columns of the grid on which sigma is in tokens; None: on every grid.
+    Sigma is in tokens of a reference grid of that many rows and columns; with None, of every grid.
     """
 
     gab_amplitude: nn.Parameter

@@ -52,13 +52,7 @@ class GaussianAugment(Plug):
 
 
 class ChosenGaussian(nn.Module):
-    """The bias of one block.
-
-    Args:
-        head_dims: Width of one head, ``d``.
-        grid: Rows and columns of the grid at the configured image size.
-        is_official: Whether it computes as the authors' code.
-    """
+    """The bias of one block; ``grid`` is that of the configured image size."""
 
     needs_queries = True
 
@@ -128,11 +122,7 @@ class PatchRefinement(Plug):
 
 
 class SelfMixing(nn.Module):
-    """Attention of tokens to themselves, without projections.
-
-    Args:
-        heads: Its heads.
-    """
+    """Attention of tokens to themselves, by head, without projections."""
 
     def __init__(self, heads: int):
         super().__init__()

@@ -117,7 +117,6 @@ class Plug:
     """
 
     #: Name of the plug's sub-modules, so that its keys stay apart from the host's, and of its entries in the carry.
-    #: Where a plug occurs again for other blocks, those after the first get a number, such as ``'gab_2'``.
     name: str
     #: What a text of plugs calls it, where that is not its name with hyphens.
     short_name = ''

@@ -1,8 +1,6 @@
 """All plugs of one backbone: the modules they add to its blocks, and the check that they go together."""
 
 from collections.abc import Callable, Collection, ItemsView, Mapping, Sequence, ValuesView
-from copy import copy
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -96,10 +94,6 @@ class LayerPlugs(PlugModules):
     def __getstate__(self) -> dict:
         return {key: value for key, value in self.__dict__.items() if key != '_bound'}
 
-    def fuses(self, site: Site) -> bool:
-        """Whether attention needs no maps: no plug changes scores or maps, or q and k widen."""
-        return not self.bind().needs_maps(site)
-
     def tokens(self, socket: str, x_BND: Tensor, site: Site) -> Tensor:
         """See :meth:`Sockets.tokens`."""
         return self.bind().tokens(socket, x_BND, site)
@@ -165,25 +159,19 @@ class NetworkPlugs(PlugModules):
 class PlugSet:
     """The plugs of one backbone.
 
-    Args:
-        plugs: The plugs, in any order. One may occur again, with other settings, for other blocks.
-        num_layers: Blocks of the backbone.
-
     Raises:
-        ValueError: If a plug occurs twice for one block or wants a block that is not there.
+        ValueError: If a plug occurs twice or wants a block that is not there.
     """
 
     def __init__(self, plugs: Sequence[Plug], num_layers: int):
         self.num_layers = num_layers
-        # Copies, which may get other names.
-        indices = {copy(plug): plug.layer_indices(num_layers) for plug in plugs}
-        # Sorted, so that two plugs in one socket act in the same order however a config lists them; a plug without
-        # blocks comes last and takes no name from one with blocks.
-        self.indices = dict(
-            sorted(indices.items(), key=lambda item: (item[0].rank, item[0].name, not item[1], item[1]))
-        )
-        for _, of_type in groupby(self.indices, key=lambda plug: plug.name):
-            _number(list(of_type), self.indices)
+        names = [plug.name for plug in plugs]
+        if twice := sorted({type(plug).__name__ for plug in plugs if names.count(plug.name) > 1}):
+            raise ValueError(f'plugs: {twice[0]} occurs more than once; give it once, with all its settings')
+        # Sorted, so that two plugs in one socket act in the same order however a config lists them.
+        self.indices = {
+            plug: plug.layer_indices(num_layers) for plug in sorted(plugs, key=lambda plug: (plug.rank, plug.name))
+        }
         #: Tokens that the plugs add before the first block.
         self.num_prefix = sum(plug.num_prefix for plug in self.indices)
 
@@ -204,11 +192,7 @@ class PlugSet:
     def build(
         self, plans: Sequence[LayerPlan], network_sockets: Collection[str] = NETWORK_SOCKETS
     ) -> tuple[NetworkPlugs, list[LayerPlugs]]:
-        """The plug modules of the network and of every block.
-
-        Args:
-            plans: The blocks, each with the sockets that the host offers there.
-            network_sockets: The sockets that the host offers for the whole network.
+        """The plug modules of the network and of every block; a plan has the sockets that the host offers there.
 
         Raises:
             ValueError: If two plugs take one exclusive socket, the host does not offer a socket, or a plug's
@@ -242,7 +226,7 @@ class PlugSet:
 
     def _forms(self, layers: Sequence[LayerPlugs]) -> str:
         """How attention is computed, and where maps are formed."""
-        plain = [plan.index for plan in self.plans if not layers[plan.index].fuses(plan.site)]
+        plain = [plan.index for plan in self.plans if layers[plan.index].bind().needs_maps(plan.site)]
         if not plain:
             return 'fused'
         takers = {name for i in plain for name in _takers(layers[i], PAIR_SOCKETS)}
@@ -250,25 +234,6 @@ class PlugSet:
         has_fast_form = all(len(modules) == 1 and isinstance(modules[0], HasFastForm) for modules in alone)
         what = 'has an exact fast form, maps where it does not pay' if has_fast_form else 'changes scores or maps'
         return f'fused but on blocks {_ranges(plain)} ({", ".join(sorted(takers))} {what})'
-
-
-def _number(plugs: Sequence[Plug], indices: Mapping[Plug, Sequence[int]]) -> None:
-    """Names the plugs of one type ``gab``, ``gab_2``, ..., in the order of their first blocks.
-
-    Raises:
-        ValueError: If two of them share a block.
-    """
-    owners: dict[int, Plug] = {}
-    for number, plug in enumerate(plugs, 1):
-        shared = sorted(owners.keys() & indices[plug])
-        if shared:
-            raise ValueError(
-                f'plugs: {type(plug).__name__} occurs more than once for blocks {_ranges(shared)}; give it once, '
-                'with all its settings, or give each of them layers=[...] without common blocks'
-            )
-        owners |= dict.fromkeys(indices[plug], plug)
-        if number > 1:
-            plug.name = f'{plug.name}_{number}'
 
 
 def _check_prefix(plug: Plug, of_network: Mapping[str, nn.Module]) -> None:

@@ -40,7 +40,7 @@ class Registers(Plug):
     def __init__(self, num_registers: int = 4, keep: bool = False, neurons: Sequence[Sequence[int]] | None = None):
         self.neurons = None if neurons is None else _pairs(neurons)
         super().__init__('all' if self.neurons is None else sorted({block for block, _ in self.neurons}))
-        self.num_registers = self.num_prefix = check_integer('num_registers', num_registers, least=1, most=10_000)
+        self.num_registers = self.num_prefix = check_integer('num_registers', num_registers, least=1)
         self.keep = self.keeps_prefix = check_flag('keep', keep)
 
     def build_layer(self, plan: LayerPlan) -> Mapping[str, nn.Module]:
@@ -65,11 +65,7 @@ class Registers(Plug):
 
 
 def _pairs(neurons: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
-    """The pairs without repeats, in order.
-
-    Raises:
-        ValueError: If these are no pairs of numbers, or none.
-    """
+    """The pairs without repeats, in order."""
     lists = (list, tuple)
     is_pairs = isinstance(neurons, lists) and all(isinstance(pair, lists) and len(pair) == 2 for pair in neurons)
     if not is_pairs or not neurons or not all(type(i) is int and i >= 0 for pair in neurons for i in pair):
@@ -80,39 +76,29 @@ def _pairs(neurons: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
 class RegisterTokens(nn.Module):
     """``register_tokens`` of shape ``(1, R, D)``: learned, or zeros that no file holds."""
 
-    register_tokens: Tensor
-
     def __init__(self, number: int, dims: int, is_learned: bool = True):
         super().__init__()
-        tokens = torch.empty(1, number, dims)
-        if is_learned:
-            self.register_tokens = nn.Parameter(tokens)
-        else:
-            self.register_buffer('register_tokens', tokens, persistent=False)
-        self.is_learned = is_learned
+        self.number = number
+        self.register_tokens = nn.Parameter(torch.empty(1, number, dims)) if is_learned else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draws the tokens, or sets them to 0."""
-        if self.is_learned:
+        """Draws the tokens."""
+        if self.register_tokens is not None:
             nn.init.trunc_normal_(self.register_tokens, std=0.02)
-        else:
-            nn.init.zeros_(self.register_tokens)
 
     def forward(self, tokens_BND: Tensor, num_prefix: int) -> Tensor:
         """The registers after the first ``num_prefix`` tokens, ``(B, N + R, D)``."""
-        registers = self.register_tokens.to(tokens_BND.dtype).expand(tokens_BND.shape[0], -1, -1)
+        batch, _, dims = tokens_BND.shape
+        if self.register_tokens is None:
+            registers = tokens_BND.new_zeros(batch, self.number, dims)
+        else:
+            registers = self.register_tokens.to(tokens_BND.dtype).expand(batch, -1, -1)
         return torch.cat((tokens_BND[:, :num_prefix], registers, tokens_BND[:, num_prefix:]), dim=1)
 
 
 class MovedNeurons(nn.Module):
-    """Moves hidden channels to the new tokens.
-
-    Args:
-        channels: The channels.
-        first: Tokens before the new ones.
-        number: New tokens.
-    """
+    """Moves hidden channels to the ``number`` new tokens after the ``first`` ones."""
 
     channels: Tensor
 

@@ -158,14 +158,7 @@ def move(axes: Sequence[Tensor], rescale: float, jitter: float, shift: float) ->
 
 
 def rotate(t_BWHNd: Tensor, sin_HNp: Tensor, cos_HNp: Tensor, interleaved: bool) -> Tensor:
-    """Pairs of channels turned by angles.
-
-    Args:
-        t_BWHNd: q or k.
-        sin_HNp: Sines of the angles, ``(H or 1, N, d / 2)``.
-        cos_HNp: Their cosines.
-        interleaved: Whether a pair is of channels next to each other; otherwise of one in each half.
-    """
+    """Pairs of channels of q or k turned by angles ``(H or 1, N, d / 2)``: neighbours, or one in each half."""
     turn = _turned_neighbours if interleaved else _turned_halves
     return turn(t_BWHNd.to(cos_HNp.dtype), cos_HNp, sin_HNp).to(t_BWHNd.dtype)
 

@@ -49,11 +49,7 @@ class ValueResidual(Plug):
 
 
 def first_of_stages(plug: Plug, plans: Sequence[LayerPlan]) -> list[LayerPlan]:
-    """The first block of each block's stage.
-
-    Raises:
-        ValueError: If their values have different widths, or are of tokens on different grids.
-    """
+    """The first block of each block's stage, whose values must be as wide and on the same grid."""
     first: dict[int, LayerPlan] = {}
     sources = [first.setdefault(plan.stage, plan) for plan in plans]
     for plan, source in zip(plans, sources, strict=True):
@@ -73,11 +69,7 @@ def first_of_stages(plug: Plug, plans: Sequence[LayerPlan]) -> list[LayerPlan]:
 
 
 def check_own_values(plug: Plug, plan: LayerPlan) -> None:
-    """Checks that each output of the heads has a value of its token.
-
-    Raises:
-        ValueError: If it has none.
-    """
+    """Checks that each output of the heads has a value of its token."""
     if plan.site.keys is not None or plan.shape.out_heads != plan.shape.value_heads:
         raise ValueError(
             f'{type(plug).__name__}: block {plan.index} has no value of its own for each output: its keys are pooled, '

@@ -70,7 +70,6 @@ MLP, TABLE = dict(type='RelPosMlp', layers=[0, 2]), dict(type='RelPosBias', laye
         (swin, 'bias', 4),
         (swin_v2, 'mlp', 12),
         (lambda: vit(plugs=[MLP, TABLE]), 'mlp', 8),
-        (lambda: vit(plugs=[MLP, {**MLP, 'layers': [1, 3]}]), 'mlp', 16),  # the second plug is rel_pos_mlp_2
         (lambda: vit(plugs=[MLP, TABLE]), 'table', 1),
         (lambda: vit(plugs=[MLP, TABLE]), 'bias', 9),
     ],

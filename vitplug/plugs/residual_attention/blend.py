@@ -81,14 +81,10 @@ class SharedAlpha(nn.Module):
 
 
 class Blend(nn.Module):
-    """Blends one block's scores ``(B, W, H, Nq, Nk)`` with the handed-over ones.
+    """Blends one block's scores ``(B, W, H, Nq, Nk)`` with those handed on in the carry under ``stream``.
 
-    Args:
-        stream: Key in the carry under which the scores are handed on.
-        bias_mode: Where the position bias goes.
-        align: Brings the handed-over scores to this block's windows, grids and heads; None starts a chain.
-        alpha: The block's own alpha, or the key of the network's in the carry.
-        sum_from: Queries from which on the scores are written out as a sum.
+    ``align`` brings these to the block's windows, grids and heads; None starts a chain. ``alpha`` is the block's own or
+    the key of the network's in the carry. From ``sum_from`` queries on the scores are written out as a sum.
     """
 
     def __init__(self, stream: str, bias_mode: str, align: Align | None, alpha: Alpha | str, sum_from: float = inf):

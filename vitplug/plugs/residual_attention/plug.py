@@ -99,11 +99,7 @@ class ResidualAttention(Plug):
         return {'start': SharedAlpha(self._alpha_key, self._alpha())} if plans and not self.per_layer else {}
 
     def _sources(self, plans: Sequence[LayerPlan]) -> list[LayerPlan | None]:
-        """The block whose scores each one blends with, None where it starts a chain.
-
-        Raises:
-            ValueError: If all do, so that the plug would change nothing.
-        """
+        """The block whose scores each one blends with, None where it starts a chain."""
         sources = [self._source(plan, plans[:i]) for i, plan in enumerate(plans)]
         if plans and not any(sources):
             raise ValueError(
@@ -136,11 +132,7 @@ class ResidualAttention(Plug):
         return f'{self.name}.alpha'
 
     def _sum_from(self, pairs: Iterable[tuple[LayerPlan, LayerPlan | None]]) -> float:
-        """Tokens from which on the scores are written out.
-
-        Raises:
-            ValueError: If they are to be, but a block's scores are not of the same windows and heads.
-        """
+        """Tokens from which on the scores are written out."""
         moved = [(plan, source) for plan, source in pairs if source and self._moves(plan, source)]
         if moved and self.low_memory is True:
             plan, source = moved[0]

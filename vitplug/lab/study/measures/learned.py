@@ -58,9 +58,7 @@ def quantile_ratio(scale: Tensor) -> float:
 def _strides(backbone: PluggedModel, blocks: Sequence[int]) -> set[float]:
     """Pixels from one token to the next, of queries or keys, whichever are closer, at the configured image size."""
     size = tuple(tokens * step for tokens, step in zip(backbone.patch_resolution, backbone.image_stride, strict=True))
-    grids = [
-        [place(index, size)[1].stride for place in (backbone.place_block, backbone.place_keys)] for index in blocks
-    ]
+    grids = [[pixels.stride for _, pixels in backbone.place_maps(index, size)] for index in blocks]
     return set(np.min(grids, axis=1).flatten().tolist())
 
 

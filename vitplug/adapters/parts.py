@@ -1,5 +1,6 @@
-"""Attention of Swin and Swin V2, by a library's names for its parts."""
+"""What attention of both libraries does: rotations of the grid, Swin's and Swin V2's, by a library's names."""
 
+from collections.abc import Callable
 from math import log
 
 import torch
@@ -10,6 +11,13 @@ from vitplug.attention import OffsetBias, PairBias, Site
 
 from .arguments import Extras
 from .maps import QKV, find
+
+
+def turned(qkv: QKV, site: Site, turn: Callable[[Tensor], Tensor]) -> QKV:
+    """q and k with the tokens of the grid turned; those before it, plugs' included, stay."""
+    num_prefix = site.layout.num_prefix
+    q, k = (torch.cat((t[..., :num_prefix, :], turn(t[..., num_prefix:, :])), -2).type_as(t) for t in qkv[:2])
+    return q, k, qkv[2]
 
 
 def cosines(scale: str, module: nn.Module, qkv: QKV, site: Site, extras: Extras) -> QKV:
