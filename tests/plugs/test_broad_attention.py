@@ -265,20 +265,6 @@ def test_only_the_last_output_has_it(host, outputs):
     assert torch.equal(early, expected_early) and not torch.allclose(late, expected_late)
 
 
-@pytest.mark.parametrize(
-    ('settings', 'expected'),
-    [
-        ({}, ['qkv', 'qkv', 'qkv', 'qkv']),
-        (dict(layers=[0, 2]), ['qkv', '', 'qkv', '']),
-        (dict(use_qk=False), ['v', 'v', 'v', 'qkv']),
-        (dict(use_v=False, layers=[1, 2]), ['', 'qk', 'qkv', '']),
-    ],
-)
-def test_blocks_keep_only_what_is_needed(settings, expected):
-    blocks = vit(plugs=[dict(type='BroadAttention', **settings)]).plugged_blocks()
-    assert [''.join(name for tap in block.plugs.at('tap') for name in tap.names) for block in blocks] == expected
-
-
 # --- the map by name ---
 
 

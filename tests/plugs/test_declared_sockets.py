@@ -9,7 +9,7 @@ from probe_plug import Probe
 from torch import nn
 from torch.testing import assert_close
 
-from vitplug.plugs import BLOCK_SOCKETS, NETWORK_SOCKETS, Plug, Registers
+from vitplug.plugs import BLOCK_SOCKETS, NETWORK_SOCKETS, Plug
 
 MLP_SOCKETS = ('mlp_front', 'mlp_mid', 'mlp_end')
 
@@ -58,12 +58,6 @@ def test_sockets_that_do_not_exist():
             vit(plugs=taking(name, of='network'))
     with pytest.raises(ValueError, match="taker takes the socket 'start', which block 0"):
         vit(plugs=taking('start'))
-
-
-def test_a_network_offers_what_it_declares():
-    with pytest.raises(ValueError, match=r"registers takes the socket 'prefix', which the network .* \['start', 'fini"):
-        mixer(plugs=[dict(type=Registers)])
-    assert 'taker' in mixer(plugs=taking('start', of='network')).plugs
 
 
 @pytest.mark.parametrize(('socket', 'parts'), [('qkv', 4), ('scores', 2), ('logits', 2), ('map', 2), ('block_in', 2)])

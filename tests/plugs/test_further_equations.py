@@ -2,9 +2,6 @@
 with a class token, in shifted windows, and on a grid that is not square."""
 
 import math
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -98,26 +95,6 @@ def test_sink(host, start, learnable):
     exps = b.logits.exp()
     b.assert_is(b.project(exps / (s.exp() + exps.sum(-1, keepdim=True)) @ b.v))
     assert b.model.plug_summary.endswith('attention: fused')
-
-
-@pytest.mark.parametrize('beside', ['', '+gab'])
-def test_gradients_of_a_learned_sink(beside, monkeypatch):
-    """Fused and plain are twins; alone, the logit is a channel of the keys and one call serves."""
-    model = randomize(vit(plugs='sink' + beside)).double()
-    x, calls = images(32, 40), []
-    leaves = [*model.parameters()]
-    sdpa = torch.nn.functional.scaled_dot_product_attention
-
-    def counted(q, k, v, attn_mask=None, **settings):
-        calls.append((q.shape[-1], v.shape[-1], attn_mask))
-        return sdpa(q, k, v, attn_mask=attn_mask, **settings)
-
-    monkeypatch.setattr(torch.nn.functional, 'scaled_dot_product_attention', counted)
-    got = gradients(model(x), leaves)
-    assert calls == ([] if beside else [(16, 16, None)] * 4)  # a CPU forms maps where a bias is trained
-    with fused_attention(False):
-        expected = gradients(model(x), leaves)
-    assert_close(got, expected)
 
 
 def own_q_and_k(branch):
@@ -347,13 +324,6 @@ def test_values_that_are_watched(plugs):
     assert_close(found[name][1], expected(part).detach())
 
 
-@pytest.mark.slow
-@pytest.mark.integration
-def test_the_table_of_pairs_in_the_docs():
-    tool = Path(__file__).parents[2] / 'docs/tools/composition.py'
-    subprocess.run([sys.executable, str(tool), '--check'], check=True)
-
-
 # --- against timm ---
 
 
@@ -402,21 +372,6 @@ def test_mixed_rotation_is_timms():
     fresh = vit(plugs='rope(mode="mixed")', layer_cfgs=dict(num_heads=2)).layers[0].plugs['rotary_position']['qkv']
     lengths = (fresh.frequencies**2).sum(0).sqrt()
     assert_close(lengths, (10.0 ** -(torch.arange(0, 12, 4) / 12)).repeat(2).expand(2, -1))
-
-
-@pytest.mark.parametrize('mode', ['axial', 'mixed', 'dinov3'])
-def test_rotations_keep_lengths_and_depend_on_offsets_alone(mode):
-    """In windows, too: scores of equal queries and keys are those of their offsets."""
-    model = randomize(swin(plugs=[dict(type='RotaryPosition', mode=mode)], arch=EVEN_SWIN)).double()
-    part = model.stages[0].blocks[0].plugs['rotary_position']['qkv']
-    site = model._plans()[0].site
-    q = torch.randn(1, 1, 2, 1, 8, dtype=torch.float64).expand(1, 1, 2, 16, 8)
-    rotated, k, _, _ = part(q, q, q, site, {})
-    assert_close(rotated.norm(dim=-1), q.norm(dim=-1))
-    scores = (rotated @ k.mT)[0, 0, 0].view(4, 4, 4, 4)
-    assert_close(scores[1, 2, 0, 0], scores[3, 3, 2, 1])
-    assert_close(scores[0, 0, 0, 2], scores[2, 1, 2, 3])
-    assert model.plug_summary.endswith('attention: fused')
 
 
 def test_moved_coordinates_in_training_alone():
@@ -504,12 +459,3 @@ def test_differential_attention_is_timms(depth):
         assert_close(got, expected, rtol=1e-5, atol=1e-6)
         own = [x, part.weight, *(getattr(part, name) for name in names)]
         assert_close(gradients([got], own), wanted, rtol=1e-4, atol=1e-5)
-
-
-def test_differential_attention_with_biases_and_in_shifted_windows():
-    """Fused and plain are twins, beside a bias by offset and the mask of shifted windows."""
-    model = randomize(swin(plugs='diff+gab(per_head=True)', arch=EVEN_SWIN)).double()
-    x = images(32, 40)
-    with fused_attention(False):
-        plain = model(x)
-    assert_close(model(x), plain)

@@ -114,8 +114,7 @@ SHARINGS = {
 }
 CLAUSES = {name: clause for name, clause in vars(contract).items() if name.startswith('test_')}
 CLAUSES = {name: f for name, f in CLAUSES.items() if list(inspect.signature(f).parameters) == ['host', 'plugs']}
-for of_every_block in ('test_intermediates', 'test_intermediates_of_chosen_layers'):
-    del CLAUSES[of_every_block]
+del CLAUSES['test_intermediates']  # of every block
 CLAUSES['twins'] = lambda host, plugs: contract.test_fused_and_plain_are_twins(host, plugs, (37, 51))
 CLAUSES['autocast'] = lambda host, plugs: contract.test_autocast_to_rounding(host, plugs, torch.bfloat16)
 
