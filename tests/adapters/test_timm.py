@@ -198,12 +198,6 @@ def test_saved_and_loaded(tmp_path):
         vitplug.load_plugs(vitplug.plug_in(timm_model(VIT), 'rel-pos-bias'), path)
 
 
-def test_plugs_of_other_sizes_are_refused(tmp_path):
-    torch.save(vitplug.plug_in(timm_model(VIT, num_heads=2), 'refiner').state_dict(), tmp_path / 'other.pth')
-    with pytest.raises(RuntimeError, match=r'size mismatch for blocks\.0\.plugs\.refiner\.map\.\w+'):
-        vitplug.load_plugs(vitplug.plug_in(timm_model(VIT), 'refiner'), tmp_path / 'other.pth')
-
-
 def test_bfloat16_is_near():
     model, x = plugged(timm_model(VIT)).float(), images().float()
     with torch.no_grad(), torch.autocast('cpu', torch.bfloat16):

@@ -11,7 +11,7 @@ import test_contract as contract
 import torch
 import torch.nn.functional as F
 from attention_oracle import assert_same
-from cases import PLUGS, VIT_ARCH, images, mvit, randomize, vit
+from cases import PLUGS, VIT_ARCH, images, randomize, vit
 from refiner_oracle import bottleneck, refined, weighed
 from torch.testing import assert_close
 
@@ -65,13 +65,6 @@ def test_rescale_by_tokens(rescale, training, factor):
     assert torch.equal(got, unscaled(probs, site, {})[0]) == (factor == 1)
 
 
-def test_bottleneck_counts_keys():
-    """Probabilities are of the size of one over their number."""
-    model = mvit(plugs=[dict(type='Refiner', **MBCONV)])
-    counts = [block.plugs['refiner']['map'].reference_tokens.item() for block in model.plugged_blocks()]
-    assert counts == [4, 16, 4, 16]
-
-
 # --- starts ---
 
 
@@ -91,16 +84,6 @@ def test_identity_is_folded_precisely_under_autocast():
     module = LinearRefine(3, Refiner(kernel_size=1))
     with torch.autocast('cpu', torch.bfloat16):
         assert_close(module.joined(module.dla()).flatten(1), torch.eye(3), atol=1e-6, rtol=0)
-
-
-def test_default_start_is_that_of_convolutions():
-    torch.manual_seed(0)
-    module = LinearRefine(4, Refiner(init='default'))
-    torch.manual_seed(0)
-    convs = [torch.nn.Conv2d(4, 12, 1, bias=False), torch.nn.Conv2d(12, 12, 3, groups=12, bias=False)]
-    convs.append(torch.nn.Conv2d(12, 4, 1, bias=False))
-    for got, conv in zip((module.expand, module.local, module.reduce), convs, strict=True):
-        assert torch.equal(got, conv.weight)
 
 
 # --- sharing ---

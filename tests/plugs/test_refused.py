@@ -11,7 +11,7 @@ from cases import LVT_ARCH, CarryProbe, mvit, swin, vit
 from probe_plug import Probe
 
 from vitplug.backbones import LVT
-from vitplug.plugs import ContextBroadcast, Plug, PlugSet
+from vitplug.plugs import Plug
 
 NO_ATTENTION = dict(layer_cfgs=[{}, dict(with_attn=False), {}, {}])
 OFFICIAL = "refiner(scheme='official', mode='mbconv', init='default', share=1{})"
@@ -154,9 +154,3 @@ def test_blocks(case):
     host, plugs, settings, message = BLOCKS[case]
     with pytest.raises(ValueError, match=message):
         host(plugs=plugs, **settings)
-
-
-def test_one_object_twice_is_seen():
-    plug = ContextBroadcast()
-    with pytest.raises(ValueError, match='ContextBroadcast occurs more than once'):
-        PlugSet([plug, plug], 2)

@@ -3,7 +3,7 @@
 A model that is a :class:`PluggedModel` takes every plug, and every analysis takes it.
 """
 
-from .attach import build_plugs, find_plug, plugs_text
+from .attach import build_plugs, plugs_text
 from .attention import SelfAttention
 from .edits import EDITABLE, Edit, Edits
 from .heads import fit_heads, overlay
@@ -26,7 +26,6 @@ __all__ = [
     'TokenMap',
     'build_plugs',
     'feed_forward',
-    'find_plug',
     'fit_heads',
     'keep_padding',
     'mark_padding',

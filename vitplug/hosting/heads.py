@@ -15,11 +15,8 @@ def fit_heads(attention: Any, state_dict: MutableMapping[str, Any], prefix: str,
     q, k and v rows of removed heads are left out, and so are their columns of tables; heads that the checkpoint lacks
     keep their present weights; where a head has several outputs, its columns in the projection are divided among them.
 
-    Args:
-        attention: A module with ``shape``, ``embed_dims``, ``projected_heads`` and ``proj``, and perhaps
-            ``head_tables``, names of parameters with a column for each head. A projection may be None.
-        state_dict: The checkpoint; changed.
-        prefix: Prefix of the attention's keys.
+    ``attention`` has ``shape``, ``embed_dims``, ``projected_heads`` and ``proj``, and perhaps ``head_tables``, names of
+    parameters with a column for each head; a projection may be None. The state dict is changed.
     """
     shape, dims = attention.shape, attention.embed_dims
     for projection, heads in attention.projected_heads.items():
