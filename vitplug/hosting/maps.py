@@ -62,14 +62,14 @@ def choose_query(
     """
     if query is None:
         return None
-    if query in prefix:
-        return prefix.index(query)
-    is_pixel = not isinstance(query, str) and len(query) == 2
-    if not is_pixel or not all(0 <= place < side for place, side in zip(query, image_size, strict=True)):
-        raise ValueError(
-            f'query={query!r}: expected a pixel (y, x) of an image of {image_size}, None or one of {list(prefix)}'
-        )
-    return num_prefix + pixels.token_at(query, image_size)
+    if isinstance(query, str):
+        if query in prefix:
+            return prefix.index(query)
+    elif len(query) == 2 and all(0 <= place < side for place, side in zip(query, image_size, strict=True)):
+        return num_prefix + pixels.token_at(query, image_size)
+    raise ValueError(
+        f'query={query!r}: expected a pixel (y, x) of an image of {image_size}, None or one of {list(prefix)}'
+    )
 
 
 def attention_received(maps_BWHNN: Tensor, layout: Layout, key_layout: Layout, query: int | None) -> Tensor:

@@ -71,7 +71,6 @@ class TokenMap:
         hw: Rows and columns of tokens.
         sizes_B2: Valid rows and columns of each image, from the first on; None if all are.
         num_prefix: Prefix tokens, which are valid.
-
     """
 
     def __init__(self, hw: tuple[int, int], sizes_B2: Tensor | None = None, num_prefix: int = 0):

@@ -21,7 +21,6 @@ class Section:
     """Some blocks in a row, after which a host may give an output.
 
     Args:
-        blocks: The blocks.
         embed_dims: Width of their tokens, ``D``.
         stage: Stage of a hierarchical backbone, 0 elsewhere.
         merge: What makes the next stage's tokens of these, see :class:`Merge`; None for nothing.
