@@ -5,18 +5,31 @@ would wait for the GPU to read a value (`.item()`, a loop over values).
 """
 
 import itertools
-from contextlib import nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
+from unittest.mock import patch
 
 import pytest
 import torch
 from cases import HOSTS, PLUGS, REFUSED
-from fake_gpu import PRECISIONS, on_fake_gpu
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from vitplug.attention.cache import cached
 from vitplug.hosting import mark_padding
 
 IMAGES = (2, 3, 64, 96)
+# Types of autocast; None is float32.
+PRECISIONS = (None, torch.float16, torch.bfloat16)
+
+
+@contextmanager
+def on_fake_gpu():
+    """New tensors on a fake GPU, and autocast, which torch leaves off where it finds no driver."""
+    with ExitStack() as stack:
+        stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+        stack.enter_context(torch.device('cuda'))
+        stack.enter_context(patch('torch.cuda.amp.common.amp_definitely_not_available', lambda: False))
+        stack.enter_context(patch('torch.cuda.is_bf16_supported', lambda: True))
+        yield
 
 
 def check(host: str, plugs) -> None:
