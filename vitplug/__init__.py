@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from .adapters import host_of, intermediates, load_plugs, plug_in, unplug
     from .checkpoints import load_pretrained
     from .lab.microscope.adapted import microscope
-    from .lab.study.adapted import measure
 
 __version__ = '0.1.0'
 
@@ -32,14 +31,13 @@ __all__ = [
     'intermediates',
     'load_plugs',
     'load_pretrained',
-    'measure',
     'microscope',
     'plug_in',
     'unplug',
 ]
 
 # Where the names are found that are not in vitplug.adapters.
-_PACKAGES = {'load_pretrained': 'checkpoints', 'measure': 'lab.study.adapted', 'microscope': 'lab.microscope.adapted'}
+_PACKAGES = {'load_pretrained': 'checkpoints', 'microscope': 'lab.microscope.adapted'}
 
 
 def __getattr__(name: str) -> Any:

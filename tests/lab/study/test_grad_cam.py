@@ -13,7 +13,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from vitplug.hosting import mark_padding
-from vitplug.lab.study.measures.grad_cam import AT, grad_cams
+from vitplug.lab.study.measures.grad_cam import grad_cams
 from vitplug.tasks.targets import ClassLogit, PixelClass, Scores
 
 CONFIGS = Path(__file__).parents[3] / 'configs' / 'digits'
@@ -39,9 +39,9 @@ def classifier(backbone: nn.Module, seed=0, size=SIZE) -> ImageClassifier:
     return randomize(ImageClassifier(backbone, neck, LinearClsHead(5, width)), seed).double().eval()
 
 
-def grad_cam(model, x, target=None, layer=None, at='attn'):
-    """The map of one block; the last one whose patch tokens the score depends on."""
-    found = grad_cams(model, x, target, 'all' if layer is None else [layer], at)
+def grad_cam(model, x, target=None):
+    """The map of the last block whose patch tokens the score depends on."""
+    found = grad_cams(model, x, target)
     return found[max(found)]
 
 
@@ -54,18 +54,12 @@ def with_featmap(host: str) -> nn.Module:
 # --- the same by hooks ---
 
 
-def hooked(model, layer, at):
-    """The module whose output has the tokens, and how to take them from its inputs and its output."""
-    block = model.backbone.plugged_blocks()[layer]
-    if at == 'attn':
-        # Swin V2 normalises the branch before it is added.
-        return (block.norm1, 0) if type(model.backbone).__name__ == 'SwinTransformerV2' else (block.attn, 1)
-    return block, 1
-
-
-def map_by_hooks(model, x, score, layer, at, grid, num_prefix):
+def map_by_hooks(model, x, score, layer, grid, num_prefix):
     """The definition in loops over channels; `score` of the model on x, after a backward through a hook."""
-    module, is_pair = hooked(model, layer, at)
+    block = model.backbone.plugged_blocks()[layer]
+    # Swin V2 normalises the branch before it is added.
+    is_v2 = type(model.backbone).__name__ == 'SwinTransformerV2'
+    module, is_pair = (block.norm1, 0) if is_v2 else (block.attn, 1)
     kept = []
 
     def keep(_, inputs, out):
@@ -87,18 +81,17 @@ def map_by_hooks(model, x, score, layer, at, grid, num_prefix):
     return total.clamp(min=0)
 
 
-@pytest.mark.parametrize('at', ['attn', 'block'])
 @pytest.mark.parametrize('host', GRIDS)
-def test_map_is_that_of_hooks(host, at):
+def test_map_is_that_of_hooks(host):
     model, x = classifier(with_featmap(host)), images(*SIZE)
     grids, num_prefix = GRIDS[host]
     highest = dict.fromkeys(range(4), 0.0)
     for sign in (1, -1):  # where the tokens of one speak against it, they speak for the other
-        found = grad_cams(model, x, lambda m, x, sign=sign: Scores(sign * m(x)[:, 3], ('one', 'other')), at=at)
+        found = grad_cams(model, x, lambda m, x, sign=sign: Scores(sign * m(x)[:, 3], ('one', 'other')))
         assert list(found) == [0, 1, 2, 3]
         for layer, one in found.items():
             expected = map_by_hooks(
-                model, x, lambda m, x, sign=sign: sign * m(x)[:, 3].sum(), layer, at, grids[layer], num_prefix
+                model, x, lambda m, x, sign=sign: sign * m(x)[:, 3].sum(), layer, grids[layer], num_prefix
             )
             assert_close(one.heat, expected)
             assert one.targets == ('one', 'other')
@@ -112,10 +105,8 @@ def test_map_is_that_of_hooks(host, at):
 
 def test_class_token_reads_no_patch_after_the_last_attention():
     model, x = classifier(vit(out_type='cls_token')), images(*SIZE)
-    for at in AT:
-        found = grad_cams(model, x, at=at)
-        assert max(found) == 2 and found[2].heat.any() and grad_cams(model, x, layers=[3], at=at) == {}
-    assert list(grad_cams(model, x, layers=[1, 3])) == [1]
+    found = grad_cams(model, x)
+    assert max(found) == 2 and found[2].heat.any()
 
 
 def test_model_stays_as_it_is():
@@ -129,30 +120,6 @@ def test_model_stays_as_it_is():
     for without in (torch.no_grad(), torch.inference_mode()):
         with without:
             assert_close(grad_cam(model, x.clone()).heat, expected)
-
-
-def test_images_of_a_batch_are_explained_apart():
-    model, x = classifier(HOSTS['vit-windows']()), images(*SIZE)
-    together = grad_cam(model, x)
-    for b in range(2):
-        alone = grad_cam(model, x[b : b + 1])
-        assert_close(together.heat[b], alone.heat[0])
-        assert together.targets[b] == alone.targets[0] == f'logit of class {int(model(x[b : b + 1]).argmax())}'
-
-
-# --- over the image ---
-
-
-def test_map_over_the_image_is_bilinear():
-    model = classifier(vit())
-    found = grad_cam(model, images(*SIZE))
-    expected = F.interpolate(found.heat[:, None], SIZE, mode='bilinear', align_corners=False)[:, 0]
-    assert_close(found.pixels.interpolate(found.heat, SIZE), expected)
-    # Patches at the bottom and at the right are padded: what lies beyond the image is cut off.
-    found = grad_cam(model, images(37, 51))
-    assert found.heat.shape[1:] == (5, 7)
-    expected = F.interpolate(found.heat[:, None], SIZE, mode='bilinear', align_corners=False)[:, 0, :37, :51]
-    assert_close(found.pixels.interpolate(found.heat, (37, 51)), expected)
 
 
 # --- segmentation ---
@@ -177,12 +144,12 @@ def test_class_of_pixels(segmentor):
     label = int(logits[0, :, 3, 50].argmax())
     region = logits[0].argmax(0) == label
     assert 0 < region.sum() < region.numel()
-    found = grad_cam(segmentor, x, PixelClass(label), 1)
+    found = grad_cams(segmentor, x, PixelClass(label))[1]
 
     def score(model, x):
         return pixel_logits(model, x)[0, label][region].sum()
 
-    assert_close(found.heat, map_by_hooks(segmentor, x, score, 1, 'attn', (5, 7), 1))
+    assert_close(found.heat, map_by_hooks(segmentor, x, score, 1, (5, 7), 1))
     assert_close(found.scores[0], score(segmentor, x).detach())
     assert found.targets[0].endswith(f'its {int(region.sum())} pixels')
 
@@ -200,19 +167,13 @@ def test_padding_is_no_region(segmentor):
 
 def test_wrong_arguments_are_named():
     model, x = classifier(vit()), images(*SIZE)
-    wrong = {
-        r'layers=\[7\]: this backbone has blocks 0 to 3': dict(layer=7),
-        'label=5: expected 0 to 4': dict(target=ClassLogit(5)),
-    }
-    for reason, settings in wrong.items():
-        with pytest.raises(ValueError, match=reason):
-            grad_cam(model, x, **settings)
+    with pytest.raises(ValueError, match='label=5: expected 0 to 4'):
+        grad_cam(model, x, ClassLogit(5))
     with pytest.raises(ValueError, match='ImageClassifier is in training mode'):
         grad_cam(model.train(), x)
     other = ImageClassifier(dict(type='mmpretrain.ResNet', depth=18), GlobalAveragePooling(), LinearClsHead(5, 512))
     with pytest.raises(ValueError, match='ImageClassifier has no plugs'):
         grad_cam(other.eval(), x)
     mlps = classifier(mixer(out_type='featmap'), size=(32, 48))
-    with pytest.raises(ValueError, match='blocks all of MlpMixer have no output of the attention branch'):
+    with pytest.raises(ValueError, match='blocks of MlpMixer have no output of the attention branch'):
         grad_cam(mlps, images(32, 48))
-    assert grad_cam(mlps, images(32, 48), at='block').heat.shape == (2, 4, 6)

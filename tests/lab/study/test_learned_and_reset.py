@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from cases import lvt, mixer, mvit_with_class_token, pit, randomize, swin, swin_padding_small_maps, swin_v2, t2t, vit
+from cases import mixer, mvit_with_class_token, pit, randomize, swin, swin_padding_small_maps, swin_v2, t2t, vit
 from torch import nn
 from torch.testing import assert_close
 
@@ -32,27 +32,16 @@ def test_statistics_of_plugs():
     with torch.no_grad():
         model.plugged_blocks()[1].plugs['gab'].bias.gab_sigma.copy_(torch.tensor([1.0, 2.0, 6.0]))
     found = learned_statistics(model)
-    sigmas = dict(mean=3, min=1, max=6, pixels=24)  # patches of 8 pixels
+    sigmas = dict(mean=3, min=1, max=6)
     assert {name: found[f'gab.sigma, {name}'][1] for name in sigmas} == sigmas
-    assert found['gab.sigma, pixels'][3] == 40
     assert list(found['cb.Lambda, mean']) == list(found['cb.Lambda, quantile ratio']) == [2, 3]
     assert list(found['residual_attention.alpha, mean'].values()) == pytest.approx([0.25] * 3)
-    assert 'gab.A, pixels' not in found
 
 
-@pytest.mark.parametrize(
-    ('build', 'pixels'),
-    [
-        (swin, {0: 20, 1: 20, 2: 40, 3: 40}),
-        # Keys of LVT's second stage are twice as far apart as its queries; PiT's pooling doubles the steps.
-        (lambda **settings: lvt(**settings), {1: 40, 2: 40, 3: 80}),
-        (pit, {0: 20, 1: 20, 2: 40, 3: 80}),
-    ],
-)
-def test_sigma_in_pixels(build, pixels):
-    """A sigma of 5 tokens, of the finer one of the grids of queries and keys."""
-    found = learned_statistics(build(plugs=[dict(type='GaussianAttentionBias', coord='relative')]))
-    assert found['gab.sigma, pixels'] == pixels
+def test_an_alpha_that_blocks_share_is_given_at_each():
+    shared = [dict(type='ResidualAttention', alpha=0.25)]
+    assert learned_statistics(vit(plugs=shared))['residual_attention.alpha, mean'] == dict.fromkeys(range(4), 0.25)
+    assert learned_statistics(vit()) == {}
 
 
 MLP, TABLE = dict(type='RelPosMlp', layers=[0, 2]), dict(type='RelPosBias', layers=[1])
@@ -67,11 +56,9 @@ MLP, TABLE = dict(type='RelPosMlp', layers=[0, 2]), dict(type='RelPosBias', laye
         (mvit_with_class_token, 'ape', 1),
         (swin_padding_small_maps, 'ape', 1),
         (swin, 'table', 4),
-        (swin, 'bias', 4),
         (swin_v2, 'mlp', 12),
         (lambda: vit(plugs=[MLP, TABLE]), 'mlp', 8),
         (lambda: vit(plugs=[MLP, TABLE]), 'table', 1),
-        (lambda: vit(plugs=[MLP, TABLE]), 'bias', 9),
     ],
 )
 def test_reset_changes_what_it_says_and_nothing_else(build, kind, count):
@@ -110,7 +97,7 @@ def test_reset_of_other_libraries_models():
 
 
 def test_resets_that_do_not_apply():
-    with pytest.raises(ValueError, match="reset 'abs': expected one of ape, ape-random, mlp, table, bias"):
+    with pytest.raises(ValueError, match="reset 'abs': expected one of ape, ape-random, mlp, table"):
         reset_copy(vit(), 'abs')
     with pytest.raises(ValueError, match="reset 'ape': MlpMixer has no parameters for it"):
         reset_copy(mixer(), 'ape')

@@ -1,6 +1,7 @@
 """The microscope on a model that vitplug does not own, from Python: without a config, a checkpoint or OpenMMLab."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,6 @@ from torch import Tensor, nn
 from vitplug.adapters import host_of
 from vitplug.files.named import check_new_file
 from vitplug.files.whole import write_bytes
-from vitplug.lab.study.adapted import image_batches, in_inference
 from vitplug.lab.study.measure import as_picture
 
 from .look import Model, Prediction, View, named_scores
@@ -106,3 +106,34 @@ def _predicted(network: nn.Module, x: Tensor, classes: Sequence[str] | None) -> 
     if classes is not None and len(classes) != logits.shape[1]:
         raise ValueError(f'classes: {len(classes)} names, but {type(network).__name__} has {logits.shape[1]} classes')
     return Prediction(named_scores(logits[0].float().softmax(-1), classes))
+
+
+def image_batches(images: Tensor | Iterable[Tensor]) -> Iterator[Tensor]:
+    """The batches ``(B, C, H, W)`` of images.
+
+    Raises:
+        ValueError: If there is no image, or something else.
+    """
+    total = 0
+    for batch in [images] if isinstance(images, Tensor) else images:
+        if batch.ndim != 4 or not batch.is_floating_point():
+            what = f'{batch.dtype} {tuple(batch.shape)}'
+            raise ValueError(f'images: {what}: expected tensors (B, C, H, W), normalised, as the model takes them')
+        total += len(batch)
+        if len(batch):
+            yield batch
+    if not total:
+        raise ValueError('images: there are none')
+
+
+@contextmanager
+def in_inference(*models: nn.Module) -> Iterator[None]:
+    """Puts models into inference mode; afterwards, each part has the mode that it had."""
+    before = {part: part.training for model in models for part in model.modules()}
+    for model in models:
+        model.eval()
+    try:
+        yield
+    finally:
+        for part, training in before.items():
+            part.training = training

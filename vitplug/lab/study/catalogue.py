@@ -5,85 +5,62 @@ import inspect
 import os
 import pkgutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from .conditions import CLEAN, CONDITIONS, Condition
+from . import conditions, pixels
+from .conditions import CLEAN, Condition
 from .measure import Measure
-from .measures.attention import ATTENTION
-from .measures.cka import CKA
-from .measures.fields import FIELDS
-from .measures.grad_cam import GRAD_CAM
-from .measures.learned import LEARNED
-from .measures.neighbours import NEIGHBOURS
-from .measures.pictures import PICTURES
-from .measures.relevance import RELEVANCE
-from .measures.scores import SCORES, SCORES_OF
-from .measures.sinks import SINKS
-from .measures.tokens import TOKENS
+from .measures import attention, cka, fields, grad_cam, learned, neighbours, pictures, scores, tokens
 from .store import digest
 
-GROUPS = SCORES, ATTENTION, SINKS, TOKENS, CKA, FIELDS, GRAD_CAM, RELEVANCE, LEARNED, NEIGHBOURS, PICTURES
-MEASURES: Mapping[str, Measure] = {measure.name: measure for group in GROUPS for measure in group}
-SCORE, ALL = 'score', 'all'
-
-
+GROUPS = scores, attention, tokens, cka, fields, grad_cam, learned, neighbours, pictures
+MEASURES: Mapping[str, Measure] = {
+    measure.name: measure
+    for group in GROUPS
+    for value in vars(group).values()
+    for measure in (value if isinstance(value, tuple) else [value])
+    if isinstance(measure, Measure)
+}
+SCORE = 'score'
+OF_PIXELS = pixels.shift, pixels.shrink, pixels.occlude, pixels.noise, pixels.shot, pixels.blur, pixels.corruption
+OF_MODELS = pixels.field, conditions.fgsm, conditions.reset, conditions.edit
+OTHER_IMAGES = conditions.imagenet_a, conditions.imagenet_v2, conditions.real
+CONDITIONS: Mapping[str, Callable[..., Condition | list[Condition]]] = {
+    function.__name__.replace('_', '-'): function for function in (*OF_PIXELS, *OF_MODELS, *OTHER_IMAGES)
+}
 #: The papers' tables and figures, see `papers.yml`.
 PAPERS: Mapping[str, Mapping[str, Any]] = yaml.safe_load(Path(__file__).with_name('papers.yml').read_text())
 
 
-def paper_of(name: str | None, measures: Sequence[str]) -> Mapping[str, Any]:
-    """A paper's part; without a name nothing, or the score if no measure is named either.
-
-    Raises:
-        ValueError: If there is no such part; says the closest one.
-    """
-    if name and name not in PAPERS:
-        raise ValueError(f'--paper {name}: there is none: {advice_for(name, PAPERS)}')
-    defaults = dict(measures=[] if measures else [SCORE], conditions=[], num=None, figures={}, choices=[])
-    return defaults | PAPERS.get(name, {})
-
-
 def measures_of(names: Sequence[str], library: str) -> list[Measure]:
-    """The measures of a command line: names, ``score`` for that of the task, ``all`` that are quick, or one's own.
-
-    Raises:
-        ValueError: If a name is unknown; says the closest one.
-    """
-    score = MEASURES[SCORES_OF[library]]
-    quick = [measure for measure in MEASURES.values() if not measure.slow and not measure.predicts]
-    known = {name: [measure] for name, measure in MEASURES.items()} | {SCORE: [score], ALL: [*quick, score]}
+    """The measures of a command line: names, ``score`` for that of the task, or one's own."""
+    known = MEASURES | {SCORE: MEASURES[scores.SCORES_OF[library]]}
     chosen: list[Measure] = []
     for name in names:
-        chosen += known[name] if name in known else own(name, '--measures', known, 'code')
+        chosen += [known[name]] if name in known else own(name, '--measures', known)
     return list({measure.name: measure for measure in chosen}.values())
 
 
 def conditions_of(texts: Sequence[str], repeats: int = 1) -> list[Condition]:
-    """The conditions of a command line, clean images first: names with values (``shift:right:15``), or one's own.
-
-    Raises:
-        ValueError: If a condition is unknown, or its values are wrong; names it.
-    """
+    """The conditions of a command line, clean images first: names with values (``shift:right:15``), or one's own."""
     chosen = [CLEAN]
     for text in texts:
         name, *values = text.split(':')
         if name not in CONDITIONS:
-            chosen += own(text, '--conditions', CONDITIONS, 'content')
+            chosen += own(text, '--conditions', CONDITIONS)
             continue
         make = CONDITIONS[name]
+        is_drawn = 'seed' in inspect.signature(make).parameters
         try:
-            made = _as_list(make(*values))
-            if made[0].repeat is not None:  # its last argument is the seed
-                fixed = values[: len(inspect.signature(make).parameters) - 1]
-                made += [make(*fixed, seed=str(made[0].repeat + draw)) for draw in range(1, repeats)]
+            for draw in [dict(seed=draw) for draw in range(repeats)] if is_drawn else [{}]:
+                chosen += _as_list(make(*values, **draw))
         except (TypeError, ValueError, ZeroDivisionError) as error:
             raise ValueError(f'--conditions {text}: {error}: {inspect.getdoc(make)}') from error
-        chosen += made
     return list({(condition.name, condition.repeat): condition for condition in chosen}.values())
 
 
@@ -91,25 +68,19 @@ def _as_list(made: object) -> list:
     return made if isinstance(made, list) else [made]
 
 
-def own(text: str, option: str, known: Iterable[str], source: str) -> list:
-    """What a user's ``module:name`` is or gives, also of the folder of the call.
+def own(text: str, option: str, known: Iterable[str]) -> list:
+    """What a user's ``module:name`` is or gives, also of the folder of the call; else a ValueError with the closest
+    name.
 
-    Their attribute ``source`` gets a hash of the module's source.
-
-    Raises:
-        ValueError: If there is none, nor a known name; says the closest one.
+    Their attribute ``code`` gets a hash of the module's source.
     """
     if os.getcwd() not in sys.path:  # a script's own folder is there, that of the call is not
         sys.path.insert(0, os.getcwd())
     try:
         made = pkgutil.resolve_name(text)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f'{option} {text}: there is none ({error}): {advice_for(text, known)}') from error
+        close = difflib.get_close_matches(text, known, n=1)
+        advice = f'did you mean {close[0]}?' if close else f'choose from {", ".join(known)}'
+        raise ValueError(f'{option} {text}: there is none ({error}): {advice}') from error
     code = digest(inspect.getsource(sys.modules[text.partition(':')[0]]))
-    return [replace(one, **{source: code}) for one in _as_list(made() if callable(made) else made)]
-
-
-def advice_for(name: str, known: Iterable[str]) -> str:
-    """The closest known name, or all."""
-    close = difflib.get_close_matches(name, known := list(known), n=1)
-    return f'did you mean {close[0]}?' if close else f'choose from {", ".join(known)}'
+    return [replace(one, code=code) for one in _as_list(made() if callable(made) else made)]

@@ -9,10 +9,8 @@ from vitplug.config.options import OptionsAction
 from vitplug.errors import one_line_errors
 
 from . import report
-from .catalogue import MEASURES, PAPERS, SCORE, conditions_of, measures_of, paper_of
-from .conditions import CONDITIONS
+from .catalogue import CONDITIONS, MEASURES, PAPERS, SCORE, conditions_of, measures_of
 from .engine import BANK, Study
-from .figures import FORMATS
 from .runs import read_runs
 from .store import Store
 
@@ -24,21 +22,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     with one_line_errors('what is measured so far is kept, and the same command goes on'):
         _check_folder(args.out)
-        paper = paper_of(args.paper, args.measures)
+        paper = dict(measures=[], conditions=[], num=None, figures={}, choices=[]) | PAPERS.get(args.paper, {})
         conditions = conditions_of([*paper['conditions'], *args.conditions], args.repeats)
         settings = dict(options=args.cfg_options)
         runs = read_runs(args.runs, args.images, args.num or paper['num'], args.device, **settings)
-        measures = measures_of([*paper['measures'], *args.measures], runs[0].library)
+        measures = measures_of([*paper['measures'], *args.measures] or [SCORE], runs[0].library)
         study = Study(Store(args.out), runs, conditions, measures, args.bank)
         study.evaluate()
         about = dict(command=call('study', argv), images=len(runs[0].images), choices=paper['choices'])
-        rows, pictures = report.write(study, args.out, args.format, **about, paper=paper['figures'])
+        rows, pictures = report.write(study, args.out, **about, paper=paper['figures'])
     for (label, condition, measure), reason in study.left_out.items():
         print(f'left out: {measure} of {label}, {condition}: {reason}')
-    for condition in conditions:
-        if found := getattr(condition.change, 'epsilon', None):
-            reached = condition.change.reached
-            print(f'{condition.name}: epsilon {255 * found:.4g}/255, top-1 {reached:.2f} of {runs[0].label}')
     for choice in paper['choices']:
         print(f'choice: {choice}')
     print(report.table(rows, paper['figures']))
@@ -49,11 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _check_folder(folder: Path) -> None:
-    """Checks that a folder is new, empty, or of a study.
-
-    Raises:
-        FileExistsError: If it holds other files, or is one.
-    """
+    """Raises a FileExistsError unless a folder is new, empty, or of a study."""
     there = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     if folder.is_file() or (there and 'arrays' not in there):
         raise FileExistsError(f'--out: {folder} holds other files, or is one: choose a new or an empty folder')
@@ -68,8 +58,8 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     runs = 'CONFIG[:CHECKPOINT][=LABEL], timm:NAME[:FILE][=LABEL], or an ablation; the first is the baseline'
     add('runs', nargs='+', metavar='RUN', help=runs)
-    add('--paper', metavar='NAME', help=f"a paper's part, of {', '.join(PAPERS)}")
-    measures = f'of {", ".join(MEASURES)}; {SCORE} (default) for the score of the task, all for those that are quick'
+    add('--paper', choices=PAPERS, metavar='NAME', help=f"a paper's part, of {', '.join(PAPERS)}")
+    measures = f'of {", ".join(MEASURES)}; {SCORE} (default) for the score of the task'
     add('--measures', nargs='+', default=[], metavar='M', help=f'{measures}, or module:function of your own')
     conditions = f'of {", ".join(CONDITIONS)}, with values, such as shift:right:15 or noise:5'
     add('--conditions', nargs='+', default=[], metavar='C', help=f'{conditions}, or module:function of your own')
@@ -79,7 +69,6 @@ def _parser() -> argparse.ArgumentParser:
     bank = f'training images of knn, linear, dense_knn (default {BANK})'
     add('--bank', type=int, default=BANK, metavar='N', help=bank)
     add('--out', type=Path, required=True, metavar='DIR', help='folder of the results')
-    add('--format', choices=FORMATS, default=FORMATS[0], help=f'of the pictures (default {FORMATS[0]})')
     add('--cfg-options', nargs='+', action=OptionsAction, metavar='KEY=VALUE', help='settings of all configs')
     add_device(parser)
     return parser

@@ -1,10 +1,10 @@
-"""Edits of heads, tokens and branches for :meth:`~vitplug.hosting.PluggedModel.edited` and their control.
+"""Edits of heads and tokens for :meth:`~vitplug.hosting.PluggedModel.edited`, and their control.
 
 Shapes of what is edited: heads ``(B, N, H, d)``, attn, mlp and block ``(B, N, D)``; q, k, v and maps
 ``(B, W, H, N, ...)``. Tokens count from the first prefix token on; inside windows no single tokens can be chosen.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -13,32 +13,21 @@ from vitplug.attention import Site
 from vitplug.hosting import Edit
 
 
-def replaced(
-    values: Callable[[Tensor, Site], Tensor], heads: Sequence[int] | None = None, tokens: Sequence[int] | None = None
-) -> Edit:
-    """An edit that gives some heads, or some tokens, other values; all of them where both are None.
+def zero(heads: Sequence[int] | None = None, tokens: Sequence[int] | None = None) -> Edit:
+    """Zero in place of some heads, or of some tokens, by their indices; of all values where both are None.
 
-    Args:
-        values: Gives the values of the whole tensor, or what broadcasts to it.
-        heads, tokens: Their indices. The edit raises a ValueError for one that is not there.
+    The edit raises a ValueError for an index that is not there.
     """
     what, indices, axis, dims = ('tokens', tokens, 1, (3, 4)) if heads is None else ('heads', heads, 2, (4, 5))
 
     def edit(tensor: Tensor, site: Site) -> Tensor:
-        new = values(tensor, site).to(tensor.dtype).expand_as(tensor)
         if indices is None:
-            return new
+            return torch.zeros_like(tensor)
         if tensor.ndim not in dims or not all(0 <= index < tensor.shape[axis] for index in indices):
             raise ValueError(f'{what}={list(indices)}: not in an intermediate {tuple(tensor.shape)}')
-        chosen = torch.tensor(indices, device=tensor.device)
-        return tensor.index_copy(axis, chosen, new.index_select(axis, chosen))
+        return tensor.index_fill(axis, torch.tensor(indices, device=tensor.device), 0)
 
     return edit
-
-
-def zero(heads: Sequence[int] | None = None, tokens: Sequence[int] | None = None) -> Edit:
-    """Zero in place of the values."""
-    return replaced(lambda tensor, site: torch.zeros_like(tensor), heads, tokens)
 
 
 def random_control(edit: Edit, seed: int = 0) -> Edit:

@@ -1,5 +1,6 @@
 """One loop over models, conditions and images; what is stored is not computed again."""
 
+import itertools
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -42,7 +43,7 @@ class Study:
         bank: Training images of measures that search in them.
         skipped: Images that could not be read, by number, with the reason: they are left out for all models.
         left_out: Why measures do not apply, by run, condition and measure.
-        done: Changed runs, without copies of their models, and the measures that apply.
+        found: What each image gave, by model, condition and measure.
     """
 
     store: Store
@@ -52,7 +53,7 @@ class Study:
     bank: int = BANK
     skipped: dict[str, str] = field(default_factory=dict)
     left_out: dict[tuple[str, str, str], str] = field(default_factory=dict)
-    done: list[tuple[Run, Condition, list[Measure]]] = field(default_factory=list)
+    found: list[tuple[Run, Condition, dict[Measure, list[Arrays]]]] = field(default_factory=list)
 
     def evaluate(self) -> None:
         """Does what is left to do; what is done is kept on an interruption.
@@ -60,34 +61,33 @@ class Study:
         An image that is left out late, as one that an attack cannot change, leaves the groups of images that ran before
         without it: they are made again.
         """
+        self.conditions = [one.of_first(self.runs[0]) if one.of_first else one for one in self.conditions]
         known = None
-        while known != len(self.skipped):
-            known = len(self.skipped)
-            self._evaluate_once()
-
-    def _evaluate_once(self) -> None:
-        self.done.clear()
-        self.left_out.clear()
-        steps = [(run, condition) for run in self.runs for condition in self.conditions]
         try:
-            for run, condition in tqdm(steps, desc='study', unit='run', mininterval=1.0, disable=None):
-                try:
-                    changed = condition.change(run)
-                except ValueError as error:  # a model without what the condition changes
-                    self.left_out[run.label, condition.name, EVERY] = str(error)
-                    continue
-                applying = [measure for measure in self.measures if self._prepared(changed, condition, measure)]
-                self._go(changed, condition, applying)
-                changed.cache.pop('backbone', None)  # a copy of the model may be large
-                self.done.append((replace(changed, model=run.model), condition, applying))
+            while known != len(self.skipped):
+                known = len(self.skipped)
+                self.found, self.left_out = [], {}
+                self._evaluate_once()
         finally:
             self.store.save()
 
-    def found(self, measure: Measure) -> Iterator[tuple[Run, Condition, list[Arrays]]]:
-        """What each image gave, by run and condition."""
-        for run, condition, applying in self.done:
-            if measure in applying and (units := self._units(run, condition, measure)):
-                yield run, condition, list(units.values())
+    def _evaluate_once(self) -> None:
+        for run, condition in itertools.product(self.runs, self.conditions):
+            try:
+                changed = condition.change(run)
+            except ValueError as error:  # a model without what the condition changes
+                self.left_out[run.label, condition.name, EVERY] = str(error)
+                continue
+            applying = [measure for measure in self.measures if self._prepared(changed, condition, measure)]
+            self._go(changed, condition, applying)
+            units = {measure: list(self._units(changed, condition, measure).values()) for measure in applying}
+            self.found.append((run, condition, units))
+
+    def units(self, measure: Measure) -> Iterator[tuple[Run, Condition, list[Arrays]]]:
+        """What each image gave for a measure, by run and condition."""
+        for run, condition, found in self.found:
+            if found.get(measure):
+                yield run, condition, found[measure]
 
     def _prepared(self, run: Run, condition: Condition, measure: Measure) -> bool:
         """Whether a measure applies, which is said if not; learns what it needs besides the images."""
@@ -120,7 +120,7 @@ class Study:
         if both := images[0] & images[1]:
             raise ValueError(f'{run.label}: {len(both)} images are in train_dataloader and are tested, too')
         of_model = condition.key if run.edits or run.model is not base.model else ''
-        trained = Condition('training images', content=of_model)
+        trained = Condition('training images', code=of_model)
         self._go(train, trained, [bank])
         units = self._units(train, trained, bank)
         run.cache['bank'] = list(units.values())
@@ -167,10 +167,11 @@ class Study:
         A batch with a missing image is predicted as a whole, so that a second call gives equal numbers.
         """
         names = {measure: self._names(run, condition, measure) for measure in measures}
-        todo: dict[Measure, dict[int, tuple[int, ...]]] = {}
-        for measure, groups in names.items():
-            there = self._units(run, condition, measure)
-            todo[measure] = {index: group for group in groups if group not in there for index in group}
+        there = {measure: self._units(run, condition, measure) for measure in measures}
+        todo = {
+            measure: {index: group for group in groups if group not in there[measure] for index in group}
+            for measure, groups in names.items()
+        }
         wanted, images = {index for groups in todo.values() for index in groups}, run.images
         predicted = {index for measure, groups in todo.items() if measure.predicts for index in groups}
         size = 1 if run.edits else run.batch_size
@@ -183,38 +184,33 @@ class Study:
                 with run.editing(seen.index):
                     found = record(seen, list(now))
                     for measure, group in now.items():
-                        seen.found = found.get(measure.name, {})
+                        seen.found = found[measure]
                         observed[measure, group].append(measure.observe(seen))
                 for measure, group in now.items():
                     if len(observed[measure, group]) == len(group):
                         arrays = observed.pop((measure, group))
-                        joined = measure.join(arrays) if measure.join else arrays[0]
-                        self.store.add(self._series(run, condition, measure), names[measure][group], joined)
+                        unit = measure.join(arrays) if measure.join else arrays[0]
+                        self.store.add(self._series(run, condition, measure), names[measure][group], unit)
                 self.store.save(at_least=INTERVAL)
 
     def _seen(self, run: Run, indices: Sequence[int], predicted: bool) -> list[Seen]:
-        """Images that can be read, with predictions if wanted; others are named and counted."""
+        """Images that can be read and attacked, with predictions if wanted; others are named and counted."""
         seens = []
         for index in indices:
             try:
                 seens.append(Seen(run, index, run.batch([index])))
             except Exception as error:  # transforms and decoders of any kind
                 self._skip(run, index, error)
-        if not seens or not (run.attack or predicted):
-            return seens
-        batch = {key: [item for seen in seens for item in seen.batch[key]] for key in seens[0].batch}
-        if run.attack:
-            try:
-                batch = run.attacked(batch)
-            except ValueError as error:  # of an image without a gradient
-                if len(seens) > 1:
-                    return [one for seen in seens for one in self._seen(run, [seen.index], predicted)]
-                self._skip(run, seens[0].index, error)
-                return []
-            for seen, pixels in zip(seens, batch['inputs'], strict=True):
+        if run.attack and seens:
+            for seen, pixels in zip(seens, run.attacked(joined(seens))['inputs'], strict=True):
                 seen.batch = dict(seen.batch, inputs=[pixels])
-        if predicted:
-            for seen, sample in zip(seens, run.predict(batch, [seen.index for seen in seens]), strict=True):
+                if pixels.isnan().any():
+                    self._skip(run, seen.index, ValueError('the gradient is zero everywhere'))
+            seens = [seen for seen in seens if not seen.batch['inputs'][0].isnan().any()]
+        if predicted and seens:
+            with run.editing(seens[0].index):
+                samples = run.predict(joined(seens))
+            for seen, sample in zip(seens, samples, strict=True):
                 seen.sample = sample
         return seens
 
@@ -228,22 +224,24 @@ class Study:
             raise ValueError(f'none of {len(run.images)} images can be used: {words}') from error
 
 
+def joined(seens: Sequence[Seen]) -> dict:
+    """The batch of some images."""
+    return {key: [item for seen in seens for item in seen.batch[key]] for key in seens[0].batch}
+
+
 @torch.no_grad()
-def record(seen: Seen, measures: Sequence[Measure]) -> dict[str, dict[str, dict[int, Any]]]:
+def record(seen: Seen, measures: Sequence[Measure]) -> dict[Measure, dict[str, dict[int, Any]]]:
     """One forward of the backbone, whose intermediates go to all measures that want them, block by block."""
-    found: dict[str, dict[str, dict[int, Any]]] = {measure.name: {} for measure in measures}
-    names = sorted({name for measure in measures for name in measure.wants})
-    if not names:
-        return found
-    run = seen.run
+    found: dict[Measure, dict[str, dict[int, Any]]] = {measure: defaultdict(dict) for measure in measures}
 
     def reduce(name, tensor, site) -> None:
-        place = run.place(site.index, seen.size)
+        place = seen.place(site.index)
         for measure in measures:
-            if name in measure.wants:
-                found[measure.name].setdefault(name, {})[site.index] = measure.reduce(run, name, tensor, place)
+            if name in measure.wants and (kept := measure.reduce(seen.run, name, tensor, place)) is not None:
+                found[measure][name][site.index] = kept
 
-    run.backbone.forward_intermediates(seen.inputs, names, reduce=reduce)
+    if names := sorted({name for measure in measures for name in measure.wants}):
+        seen.run.backbone.forward_intermediates(seen.inputs, names, reduce=reduce)
     return found
 
 

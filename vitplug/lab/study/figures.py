@@ -3,10 +3,10 @@
 import textwrap
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse
 
@@ -19,7 +19,6 @@ from .measure import SHOWN, Measure
 from .measures.fields import mean_field
 from .rows import VALUE, Row
 
-FORMATS = ('png', 'pdf')
 # Okabe and Ito: apart for colour-blind people, and, with the markers, in grey print.
 COLOURS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9', '#000000')
 MARKERS, LINES = 'osv^DP*', ('-', '--', '-.', ':')
@@ -37,14 +36,14 @@ Shown = Mapping[str, Sequence[Arrays]]
 
 def figures_of(study: Study, measure: Measure, rows: Sequence[Row]) -> dict[str, Figure]:
     """The pictures of a measure by name: over depth or of its maps, and over the strength of conditions."""
-    found = [(run.label, condition.name, units) for run, condition, units in study.found(measure)]
+    found = [(run.label, condition.name, units) for run, condition, units in study.units(measure)]
     form = '{}, {}' if len({condition for _, condition, _ in found}) > 1 else '{}'
     shown: dict[str, Sequence[Arrays]] = {}
     for label, condition, units in found:
         shown.setdefault(form.format(label, condition), units)
     rows = [row for row in rows if row.quantity == VALUE]
     named = [row._replace(model=form.format(row.model, row.condition)) for row in rows]
-    drawn = _over_depth(measure, named) if measure.draw == 'over_depth' else MAPS[measure.draw](measure, named, shown)
+    drawn = KINDS[measure.draw](measure, named, shown)
     both = {measure.name: drawn, f'{measure.name}_over_strength': _over_strength(measure, rows, study.conditions)}
     return {name: figure for name, figure in both.items() if figure is not None}
 
@@ -73,7 +72,7 @@ def _label(ax: Axes, title: str, x: str, y: str) -> None:
 # --- curves ---
 
 
-def _over_depth(measure: Measure, rows: Sequence[Row]) -> Figure | None:
+def _over_depth(measure: Measure, rows: Sequence[Row], shown: Shown) -> Figure | None:
     """Values over the blocks, a panel each: means with bands of their intervals, heads as dots."""
     titles = {row.value.removesuffix(MEAN) for row in rows if row.layer != '' and row.head == ''}
     points = [((row.value.removesuffix(MEAN), 'block'), row.layer, row) for row in rows if row.layer != '']
@@ -123,104 +122,91 @@ def _curves(measure: Measure, points: Sequence[tuple[tuple[str, str], float, Row
 # --- maps ---
 
 
-class Panel(NamedTuple):
-    """Pictures over each other, each with its settings; and labels and the Gaussian that was fitted."""
-
-    pictures: Sequence[tuple[np.ndarray, dict[str, Any]]] = ()
-    title: str = ''
-    x: str = ''
-    y: str = ''
-    fit: GaussianFit | None = None
-
-
-def _grid(measure: Measure, panels: Sequence[Panel], columns: int, inches: tuple[float, float]) -> Figure | None:
-    """Panels in rows; those without pictures are empty, a Gaussian is ellipses at one and two sigmas."""
-    if not panels:
-        return None
-    figure, axes = _panels(len(panels), measure, columns, inches)
-    for ax, panel in zip(axes, panels, strict=True):
-        for picture, settings in panel.pictures:
-            ax.imshow(picture, **settings)
-        _label(ax, textwrap.fill(panel.title, int(13 * inches[0])), textwrap.fill(panel.x, 34), panel.y)
-        ax.locator_params(integer=True)
-        ax.autoscale(False)
-        for sigmas, line in ((1, '-'), (2, '--')) if panel.fit and panel.fit.converged else ():
-            sides = 2 * sigmas * panel.fit.sigma_x, 2 * sigmas * panel.fit.sigma_y
-            ax.add_patch(Ellipse((panel.fit.x, panel.fit.y), *sides, fill=False, color='white', linestyle=line))
-        if not panel.pictures:
-            ax.set_axis_off()
-    return figure
-
-
 def _matrices(measure: Measure, rows: Sequence[Row], shown: Shown) -> Figure | None:
     """Similarities of blocks from 0 to 1, a panel for each model."""
     found: dict[str, dict[tuple[int, int], float]] = defaultdict(dict)
     for row in rows:
         if row.head != '':
             found[row.model][row.layer, row.head] = row.mean
-    panels, settings = [], dict(cmap=MATRIX, vmin=0, vmax=1, origin='lower')
-    for model, numbers in found.items():
+    if not found:
+        return None
+    figure, axes = _panels(len(found), measure, inches=(3.6, 3.2))
+    for ax, (model, numbers) in zip(axes, found.items(), strict=True):
         matrix = np.full((max(map(max, numbers)) + 1,) * 2, np.nan)
         matrix[tuple(zip(*numbers, strict=True))] = list(numbers.values())
-        panels.append(Panel([(matrix, settings)], model, 'block', 'block'))
-    if figure := _grid(measure, panels, 3, (3.6, 3.2)):
-        figure.colorbar(figure.axes[0].images[0], ax=figure.axes, shrink=0.85)
+        drawn = ax.imshow(matrix, cmap=MATRIX, vmin=0, vmax=1, origin='lower')
+        _label(ax, model, 'block', 'block')
+        ax.locator_params(integer=True)
+    figure.colorbar(drawn, ax=axes, shrink=0.85)
     return figure
-
-
-def _fitted(measure: Measure, rows: Sequence[Row], shown: Shown) -> Figure | None:
-    """The mean field of each model in pixels, or maps of at most 12 evenly spaced blocks, with fitted Gaussians."""
-    panels = []
-    for label, units in shown.items():
-        names = [name for name in units[0] if name.startswith(SHOWN)]
-        maps = {f'{label}, {name.removeprefix(SHOWN)}': units[0][name] for name in names}
-        show, x = np.asarray, 'tokens'
-        if 'field' in units[0]:  # the square root shows the tails beside the peak
-            show, x = np.sqrt, 'pixels; square root of the gradient'
-            noise = ' (untrained: rounding noise)' if units[0]['is noise'] else ''
-            maps = {f'{label}{noise}': mean_field([unit['field'] for unit in units])}
-        for title, values in [list(maps.items())[at] for at in evenly_spaced(len(maps), MOST_PANELS)]:
-            fit = fit_gaussian(values)
-            panels.append(Panel([(show(values), dict(cmap=HEAT))], f'{title}: {fit}', x, fit=fit))
-    return _grid(measure, panels, 4, (3.2, 3.7))
 
 
 def _images(measure: Measure, rows: Sequence[Row], shown: Shown) -> Figure | None:
-    """Maps of all models beside each image; of a single image a row for each model, and for arrays ``ROW|COLUMN``.
+    """A row for each model, and for arrays ``ROW|COLUMN``: images, and their maps beside them.
 
-    Each map has a scale of its own; maps of an image's size lie over it in grey; ``target`` is told below.
+    Each map has a scale of its own; maps of an image's size lie over it in grey; ``target`` is told below. A Gaussian
+    is ellipses at one and two sigmas.
     """
-    lines: dict[object, list[Panel]] = defaultdict(list)
-    several = any(len(units) > 1 for units in shown.values())
-    for label, at, unit in ((label, at, unit) for label, units in shown.items() for at, unit in enumerate(units)):
-        picture, target = unit.get('picture', np.zeros(0)), str(unit.get('target', ''))
-        for name, values in unit.items():
+    lines: dict[str, list[tuple[str, np.ndarray, Arrays]]] = defaultdict(list)
+    for label, unit in ((label, unit) for label, units in shown.items() for unit in units):
+        for name in (name for name in unit if name != 'target'):
             row, _, column = name.rpartition('|')
-            model = ', '.join(filter(None, (label, row)))
-            line = lines[at if several else model]
-            if name == 'picture' and not (several and line):
-                line.append(Panel([(values, {})], '' if at else 'image', y='' if several else textwrap.fill(model, 22)))
-            elif name not in ('picture', 'target'):
-                title = ', '.join(filter(None, (label, column))) if several else column
-                y = '' if several or line else textwrap.fill(model, 22)
-                line.append(Panel(_layers(measure, values, picture), '' if several and at else title, target, y))
+            lines[', '.join(filter(None, (label, row)))].append((column, unit[name], unit))
     most = max(map(len, lines.values()), default=0)
-    panels = [panel for line in lines.values() for panel in (*line, *[Panel()] * (most - len(line)))]
-    figure = _grid(measure, panels, most, (max(1.9, 5 / max(most, 1)), 2.2))
-    for ax in figure.axes if figure else ():
-        ax.set(xticks=[], yticks=[])
+    if not most:
+        return None
+    inches = max(1.9, 5 / most)
+    figure, axes = _panels(len(lines) * most, measure, most, (inches, 2.2))
+    for number, (model, line) in enumerate(lines.items()):
+        own = axes[number * most : (number + 1) * most]
+        for ax, (title, values, unit) in zip(own, line, strict=False):
+            fit = _show(ax, measure, values, unit.get('picture', np.zeros(0)))
+            below = textwrap.fill(str(fit or unit.get('target', '')), 34)
+            _label(ax, textwrap.fill(title, int(13 * inches)), below, '')
+            ax.set(xticks=[], yticks=[])
+        own[0].set_ylabel(textwrap.fill(model, 22), fontsize=8)
+        for ax in own[len(line) :]:
+            ax.set_axis_off()
     return figure
 
 
-def _layers(measure: Measure, values: np.ndarray, picture: np.ndarray) -> list[tuple[np.ndarray, dict]]:
-    """A map over a picture of its size, or alone."""
+def _show(ax: Axes, measure: Measure, values: np.ndarray, picture: np.ndarray) -> GaussianFit | None:
+    """Draws a picture, a map over a picture of its size or alone, or a map with the Gaussian that is fitted."""
+    if values.ndim == 3:
+        ax.imshow(values)
+        return None
+    if measure.draw == 'fitted':
+        ax.imshow(values, cmap=HEAT, norm=PowerNorm(0.5))  # shows the tails beside the peak
+        ax.autoscale(False)
+        fit = fit_gaussian(values)
+        for sigmas, line in ((1, '-'), (2, '--')) if fit.converged else ():
+            sides = 2 * sigmas * fit.sigma_x, 2 * sigmas * fit.sigma_y
+            ax.add_patch(Ellipse((fit.x, fit.y), *sides, fill=False, color='white', linestyle=line))
+        return fit
     scale = dict(cmap=MATRIX, vmin=-1, vmax=1) if measure.unit == 'cosine' else dict(cmap=HEAT)
     if values.shape == picture.shape[:2]:
-        return [(picture.mean(-1), dict(cmap='gray', vmin=0, vmax=255)), (values, scale | dict(alpha=0.6))]
-    return [(values, scale | dict(aspect='auto' if values.shape[1] > 4 * values.shape[0] else 'equal'))]
+        ax.imshow(picture.mean(-1), cmap='gray', vmin=0, vmax=255)
+        ax.imshow(values, **scale, alpha=0.6)
+    else:
+        ax.imshow(values, **scale, aspect='auto' if values.shape[1] > 4 * values.shape[0] else 'equal')
+    return None
+
+
+def _fitted(measure: Measure, rows: Sequence[Row], shown: Shown) -> Figure | None:
+    """The mean field of each model, or maps of at most 12 evenly spaced blocks, with fitted Gaussians."""
+    maps: dict[str, list[Arrays]] = {}
+    for label, units in shown.items():
+        if 'field' in units[0]:
+            noise = 'untrained: rounding noise' if units[0]['is noise'] else ''
+            maps[label] = [{noise: mean_field([unit['field'] for unit in units])}]
+        else:
+            names = [name for name in units[0] if name.startswith(SHOWN)]
+            chosen = [names[at] for at in evenly_spaced(len(names), MOST_PANELS)]
+            maps[label] = [{name.removeprefix(SHOWN): units[0][name] for name in chosen}]
+    return _images(measure, rows, maps)
 
 
 #: By the name that a measure gives as :attr:`~.measure.Measure.draw`.
-MAPS: Mapping[str, Callable[[Measure, Sequence[Row], Shown], Figure | None]] = dict(
-    matrices=_matrices, receptive_fields=_fitted, biases=_fitted, heat=_images, rows_of_maps=_images
+KINDS: Mapping[str, Callable[[Measure, Sequence[Row], Shown], Figure | None]] = dict(
+    depth=_over_depth, matrix=_matrices, maps=_images, fitted=_fitted
 )

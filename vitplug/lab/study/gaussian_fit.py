@@ -57,8 +57,8 @@ def fit_gaussian(image: Tensor | np.ndarray) -> GaussianFit:
     """Fits a Gaussian to a map ``(h, w)`` by least squares; its volume is not negative and its centre on the map.
 
     The search starts from the paper's values (centre at 0.4 of the sides, sigmas of a fifteenth and a ninth of
-    them), from the moments of the map, and from its peak; the best result counts. There is no fit to a constant, to
-    numbers that are not finite, to a single row or fewer values than parameters, and none worse than a constant.
+    them) and from the map's peak; the better result counts. There is no fit to a constant, to numbers that are not
+    finite, to a single row or fewer values than parameters, and none worse than a constant.
     """
     values = image.detach().cpu().double().numpy() if isinstance(image, torch.Tensor) else np.asarray(image, float)
     if values.size < PARAMETERS or min(values.shape) < 2 or not np.isfinite(values).all() or values.var() == 0:
@@ -111,25 +111,10 @@ def _starts(values: np.ndarray) -> Iterator[tuple[float, ...]]:
     """Where the search starts: centre and sigmas, each with the volume that fits best."""
     height, width = values.shape
     paper = (0.4 * (width - 1), 0.4 * (height - 1), (width - 1) / 15, (height - 1) / 9)
-    for shape in (paper, _moments(values), _peak(values)):
-        unit = _gaussian(values.shape, 1.0, *shape)
-        yield ((values * unit).sum() / np.square(unit).sum(), *shape)
-
-
-def _moments(values: np.ndarray) -> tuple[float, ...]:
-    """Mean and standard deviation along both axes, of the map above its median; NaN where nothing is."""
-    weights = np.clip(values - np.median(values), 0, None)
-    weights = weights / weights.sum()
-    places = np.indices(values.shape)[::-1]
-    middles = [(weights * places[axis]).sum() for axis in (0, 1)]
-    spreads = [math.sqrt((weights * (places[axis] - middles[axis]) ** 2).sum()) for axis in (0, 1)]
-    return (*middles, *np.maximum(spreads, 0.5))
-
-
-def _peak(values: np.ndarray) -> tuple[float, ...]:
-    """The largest value's place, with the width of what exceeds half of it: a peak on a floor moves no moment."""
+    # The peak, with the width of what exceeds half of it: a Gaussian does so on a disc of radius sqrt(2 ln 2) sigma.
     size = np.abs(values)
     row, column = np.unravel_index(size.argmax(), size.shape)
-    # A Gaussian exceeds half of its peak on a disc of radius sqrt(2 ln 2) sigma.
     sigma = max(math.sqrt(np.count_nonzero(size >= size.max() / 2) / (2 * math.pi * math.log(2))), 0.5)
-    return float(column), float(row), sigma, sigma
+    for shape in (paper, (float(column), float(row), sigma, sigma)):
+        unit = _gaussian(values.shape, 1.0, *shape)
+        yield ((values * unit).sum() / np.square(unit).sum(), *shape)

@@ -15,8 +15,7 @@ class NamedLayers:
     """A network whose blocks are the outermost modules in its sequences and lists that occur several times.
 
     Maps ``(B, C, H, W)`` are recorded as tokens ``(B, H * W, C)``. In mmpretrain's ResNet-50 these are its 16
-    bottlenecks. It has the methods of :class:`vitplug.hosting.PluggedModel` that measures of outputs call. With fewer
-    than two such modules, it raises a ValueError.
+    bottlenecks. It has the methods of :class:`vitplug.hosting.PluggedModel` that measures of outputs call.
     """
 
     prefix_names = ()
@@ -31,22 +30,20 @@ class NamedLayers:
         self._layouts: dict[int, GlobalLayout] = {}
 
     def plugged_blocks(self) -> list[nn.Module]:
-        """The blocks in order."""
         return self.blocks
 
     def learned_values(self) -> dict:
-        """None, without plugs."""
         return {}
 
     def place_maps(self, index: int, image_size: tuple[int, int], name: str = 'probs') -> tuple:
-        """Where the tokens of a block's last output lie, as :meth:`vitplug.hosting.PluggedModel.place_maps`."""
+        """Where the tokens of a block's last output lie."""
         layout = self._layouts[index]
         return ((layout, PixelGrid(layout.hw)),) * 2
 
     def forward_intermediates(
         self, images: Tensor, names: Iterable[str], reduce: Callable[[str, Tensor, Site], Any]
     ) -> None:
-        """Gives the blocks' outputs to ``reduce``, as :meth:`vitplug.hosting.PluggedModel.forward_intermediates`."""
+        """Gives the blocks' outputs to ``reduce``."""
 
         def keep(index: int, block: nn.Module, inputs: Any, output: Any) -> None:
             tensor = output[0] if isinstance(output, (tuple, list)) else output

@@ -1,6 +1,7 @@
 """The protocol of a measure: from one image to arrays, and from the arrays of all images to numbers."""
 
 import inspect
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -33,14 +34,14 @@ class Seen:
         index: Number of the image.
         batch: The image alone, as the pipeline packs it.
         sample: Prediction and truth, where the measure predicts.
-        found: What :attr:`Measure.reduce` kept, by name of the intermediate and block.
+        found: What :attr:`Measure.reduce` kept, by name of the intermediate and block, the first block first.
     """
 
     run: Run
     index: int
     batch: Mapping
     sample: Any = None
-    found: Mapping[str, Mapping[int, Any]] = field(default_factory=dict)
+    found: Mapping[str, Mapping[int, Any]] = field(default_factory=lambda: defaultdict(dict))
 
     @cached_property
     def inputs(self) -> Tensor:
@@ -112,7 +113,7 @@ class Measure:
 
     The engine runs each image once through a model for all measures: :attr:`reduce` gets each intermediate of
     :attr:`wants` while it exists, then :attr:`observe` gives the arrays of the image, which are stored;
-    :attr:`estimate` turns those of all images into numbers with intervals.
+    :attr:`estimate` turns those of all images into numbers with intervals, of blocks and heads where they are arrays.
 
     Attributes:
         name: On the command line.
@@ -121,9 +122,8 @@ class Measure:
         source: Where the definition comes from.
         observe: From what is seen of one image to arrays by name.
         wants: Intermediates, see :meth:`~vitplug.hosting.PluggedModel.forward_intermediates`.
-        reduce: Takes the run, the name of an intermediate, its tensor and its place; gives what is kept.
+        reduce: Takes the run, the name of an intermediate, its tensor and its place; gives what is kept, or None.
         estimate: Numbers of all images, by value.
-        axes: Names of the axes of a number.
         predicts: Whether it needs predictions: images then go through the whole model in batches.
         why_not: Why it does not apply to a run; '' if it does.
         most: Largest number of images; None for all.
@@ -131,8 +131,7 @@ class Measure:
         groups: From a number of images to the groups that :attr:`join` takes; None for single images.
         join: From what was observed of a group to its arrays.
         bank: A measure of training images that :attr:`observe` reads, as ``seen.run.cache['bank']``.
-        draw: Kind of picture: ``over_depth``, or one of :data:`.figures.MAPS`.
-        slow: Whether ``all`` leaves it out.
+        draw: Kind of picture, one of :data:`.figures.KINDS`.
         code: The source of a user's own measure, on which its numbers depend.
     """
 
@@ -144,7 +143,6 @@ class Measure:
     wants: tuple[str, ...] = ()
     reduce: Callable[..., Any] | None = None
     estimate: Callable[[Run, Sequence[Arrays]], dict[str, Estimate]] = means
-    axes: tuple[str, ...] = ()
     predicts: bool = False
     why_not: Callable[[Run], str] = lambda run: ''
     most: int | None = None
@@ -152,19 +150,18 @@ class Measure:
     groups: Callable[[int], Sequence[Sequence[int]]] | None = None
     join: Callable[[Sequence[Any]], Arrays] | None = None
     bank: 'Measure | None' = None
-    draw: str = 'over_depth'
-    slow: bool = False
+    draw: str = 'depth'
     code: str = ''
 
 
 def measure(unit: str, source: str, *wants: str, **more: Any) -> Callable[[Callable[[Seen], Any]], Measure]:
     """Makes a measure of its ``observe``, whose name and docstring become those of the measure."""
+    return lambda observe: Measure(observe.__name__, definition(observe), unit, source, observe, wants, **more)
 
-    def make(observe: Callable[[Seen], Any]) -> Measure:
-        definition = ' '.join((inspect.getdoc(observe) or '').split()).rstrip('.')
-        return Measure(observe.__name__, definition, unit, source, observe, wants, **more)
 
-    return make
+def definition(function: Callable) -> str:
+    """The first paragraph of a docstring in one line."""
+    return ' '.join((inspect.getdoc(function) or '').partition('\n\n')[0].split()).rstrip('.')
 
 
 def by_block(values: Mapping[int, Any], blocks: int) -> np.ndarray:

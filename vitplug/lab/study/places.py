@@ -20,35 +20,25 @@ class Slots:
 
     Attributes:
         patch: ``(W, N)``, index of the patch in reading order; -1 for prefix tokens and padding.
-        is_prefix: ``(W, N)``, True for prefix tokens, such as the class token.
+        is_patch, is_token: ``(W, N)``, True for patches, and for patches and prefix tokens.
         row, column: ``(W, N)``, place of the patch on the map; 0 where there is none.
     """
 
     patch: Tensor
-    is_prefix: Tensor
+    is_patch: Tensor
+    is_token: Tensor
     row: Tensor
     column: Tensor
 
     @classmethod
     def of(cls, layout: Layout) -> 'Slots':
-        """The slots of a layout."""
         height, width = layout.hw
         # Numbers from 1 on: to_windows fills padding with 0.
         numbers_N = torch.arange(1, layout.num_prefix + height * width + 1, dtype=torch.float64)
         numbers_WN = layout.to_windows(numbers_N[None, :, None])[0, :, :, 0].long()
         patch_WN = (numbers_WN - 1 - layout.num_prefix).clamp(min=-1)
         known_WN = patch_WN.clamp(min=0)
-        return cls(patch_WN, (numbers_WN > 0) & (patch_WN < 0), known_WN // width, known_WN % width)
-
-    @property
-    def is_patch(self) -> Tensor:
-        """``(W, N)``, True for patches."""
-        return self.patch >= 0
-
-    @property
-    def is_token(self) -> Tensor:
-        """``(W, N)``, True for patches and prefix tokens, False for padding."""
-        return self.is_patch | self.is_prefix
+        return cls(patch_WN, patch_WN >= 0, numbers_WN > 0, known_WN // width, known_WN % width)
 
 
 @dataclass(frozen=True)
@@ -59,7 +49,6 @@ class Place:
         layout, pixels: How the queries lie in windows, and their map in the image.
         key_layout, key_pixels: The same of the keys.
         image_size: Height and width of the images in pixels.
-        prefix_names: Names of the host's prefix tokens, which come first, such as ``'cls_token'``.
     """
 
     layout: Layout
@@ -67,23 +56,19 @@ class Place:
     key_layout: Layout
     key_pixels: PixelGrid
     image_size: tuple[int, int]
-    prefix_names: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, backbone: PluggedModel, layer: int, image_size: tuple[int, int], name: str = 'probs') -> 'Place':
         """The place of the maps of a block; those of plugs are of the last block and lie in one window."""
         (layout, pixels), (key_layout, key_pixels) = backbone.place_maps(layer, image_size, name)
-        prefix_names = tuple(backbone.prefix_names) if layout.num_prefix else ()
-        return cls(layout, pixels, key_layout, key_pixels, image_size, prefix_names)
+        return cls(layout, pixels, key_layout, key_pixels, image_size)
 
     @cached_property
     def queries(self) -> Slots:
-        """What lies in the slots of the queries."""
         return Slots.of(self.layout)
 
     @cached_property
     def keys(self) -> Slots:
-        """What lies in the slots of the keys."""
         return Slots.of(self.key_layout)
 
     @property
@@ -96,11 +81,6 @@ class Place:
         """The place as plugs see it."""
         return Site(self.layout, self.key_layout)
 
-    @property
-    def one_grid(self) -> bool:
-        """Whether queries and keys are the same tokens."""
-        return self.layout == self.key_layout
-
     def check(self, maps_BWHNN: Tensor) -> None:
         """Raises a ValueError if maps are of other windows or tokens."""
         check_fit(maps_BWHNN, self.layout, self.key_layout, 'maps', self.image_size)
@@ -109,13 +89,8 @@ class Place:
 def to_image(maps_BWHNN: Tensor, place: Place, queries: Tensor | None = None) -> Tensor:
     """The attention of patches to patches, windows, shift and padding undone.
 
-    Args:
-        maps_BWHNN: Recorded maps.
-        place: Where they are.
-        queries: Indices ``(nq,)`` of the queries on their map in reading order; None for all of them.
-
-    Returns:
-        ``(B, H, nq, h, w)`` on the map of keys; 0 outside of the query's window.
+    ``queries`` are indices ``(nq,)`` of the queries on their map in reading order; None for all of them. Gives ``(B, H,
+    nq, h, w)`` on the map of keys; 0 outside of the query's window.
     """
     place.check(maps_BWHNN)
     slots_of_patches = place.queries.patch.flatten().argsort()[-place.pixels.hw[0] * place.pixels.hw[1] :]
@@ -134,11 +109,3 @@ def dense_maps(maps_BWHNN: Tensor, place: Place) -> Tensor:
     """The attention of all tokens to all tokens, ``(B, H, Nq, Nk)``: prefix tokens first, then patches by rows."""
     place.check(maps_BWHNN)
     return to_image(maps_BWHNN, place).flatten(3) if place.layout.is_windowed else maps_BWHNN[:, 0]
-
-
-def patch_maps(maps_BWHNN: Tensor, place: Place, most: int) -> Tensor | None:
-    """The attention of patches to patches ``(Nq, Nk)`` of one image, mean over heads; None above ``most`` pairs."""
-    queries, keys = (hw[0] * hw[1] for hw in place.grids)
-    if queries * keys > most:
-        return None
-    return dense_maps(maps_BWHNN.mean(2, keepdim=True), place)[0, 0, -queries:, -keys:].float()

@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,14 +12,6 @@ from vitplug.attention import Site
 from vitplug.hosting import PluggedModel
 from vitplug.plugs import Plug
 from vitplug.plugs.plug_set import PlugPart
-
-
-class Neuron(NamedTuple):
-    """A hidden channel of an MLP: its block, its index, and its mean absolute activation at outliers."""
-
-    block: int
-    channel: int
-    score: float
 
 
 class _Recorded(nn.Module):
@@ -34,31 +25,21 @@ class _Recorded(nn.Module):
 @torch.no_grad()
 def find_register_neurons(
     backbone: PluggedModel, images: Iterable[Tensor], norm: float, layer: int = -1, number: int = 10
-) -> list[Neuron]:
-    """The hidden channels that are most active where tokens of the grid have large norms.
+) -> list[tuple[int, int]]:
+    """Blocks and channels that are most active where tokens of the grid have large norms, the most active first.
 
-    The score of a channel is its mean absolute activation at the outliers of an image, averaged over the images that
-    have outliers. ``Registers(neurons=[(n.block, n.channel) for n in found])`` moves their activations away.
+    ``Registers(neurons=found)`` moves their activations away. The score of a channel is its mean absolute activation at
+    the outliers of an image, averaged over the images that have outliers.
 
     Args:
-        backbone: The trained model; it is left as it was.
+        backbone: The trained model, whose MLPs have one width; it is left as it was.
         images: Batches ``(B, C, H, W)``, normalised as for the model.
-        norm: Tokens of a larger norm are outliers; it depends on the model.
+        norm: Tokens of a larger norm are outliers; it depends on the model. A ValueError if there are none.
         layer: Block after which the norms are taken.
         number: How many channels to give.
-
-    Returns:
-        The channels of the largest scores, in this order.
-
-    Raises:
-        ValueError: If no token has such a norm, or the model has MLPs of several widths.
-        IndexError: If it has no such block.
     """
     blocks = backbone.plugged_blocks()
     layer = range(len(blocks))[layer]
-    widths = sorted({block.shape.hidden_dims for block in blocks[: layer + 1]})
-    if len(widths) > 1 or not widths[0]:
-        raise ValueError(f'the MLPs of {type(backbone).__name__} are {widths} wide: expected one width, as of a ViT')
     total, counted, was_training = 0, 0, backbone.training
     recorded = [_Recorded() for _ in range(layer + 1)]
     for block, part in zip(blocks, recorded, strict=False):
@@ -79,5 +60,4 @@ def find_register_neurons(
             del block.plugs['recorded_hidden']
     if not counted:
         raise ValueError(f'norm={norm}: no token is larger after block {layer}')
-    found = (total / counted).flatten().topk(number)
-    return [Neuron(*divmod(i, widths[0]), score) for score, i in zip(*map(Tensor.tolist, found), strict=True)]
+    return [divmod(i, total.shape[1]) for i in total.flatten().topk(number).indices.tolist()]

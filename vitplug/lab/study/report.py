@@ -26,18 +26,17 @@ DIGITS = 4
 ROUNDING = 1e-12
 
 
-def write(study: Study, folder: Path, suffix: str = 'png', **about: object) -> tuple[list[Row], list[Path]]:
+def write(study: Study, folder: Path, **about: object) -> tuple[list[Row], list[Path]]:
     """Writes all results of an evaluated study, and gives the rows and the pictures; ``about`` is said of the call.
 
-    Raises:
-        ValueError: If nothing was measured; says why.
+    If nothing was measured, a ValueError says why.
     """
     of_measures = {measure: list(rows_of(study, measure)) for measure in study.measures}
     pictures: list[Path] = []
     folder.mkdir(parents=True, exist_ok=True)
     for measure, rows in of_measures.items():
         for name, figure in figures_of(study, measure, rows).items():
-            pictures.append(folder / f'{name.replace(":", "_")}.{suffix}')
+            pictures.append(folder / f'{name.replace(":", "_")}.png')
             figure.savefig(pictures[-1], dpi=DPI)
     rows = [row for own in of_measures.values() for row in own]
     if not rows and not pictures:
@@ -50,9 +49,7 @@ def write(study: Study, folder: Path, suffix: str = 'png', **about: object) -> t
         versions=dict(python=platform.python_version()) | installed(('vitplug', 'torch', 'numpy', 'scipy', *names)),
         interval=f'{LEVEL:.0%}; `over` says over what',
         models={f'{r.label}, seed {r.seed}': dict(config=str(r.cfg.filename), content=r.content) for r in study.runs},
-        measures={
-            m.name: dict(definition=m.definition, unit=m.unit, source=m.source, axes=m.axes) for m in of_measures
-        },
+        measures={m.name: dict(definition=m.definition, unit=m.unit, source=m.source) for m in of_measures},
         skipped=list(study.skipped.values()),
         left_out=[dict(model=m, condition=c, measure=one, why=why) for (m, c, one), why in study.left_out.items()],
         rows=[{name: _cell(value, None) for name, value in row._asdict().items()} for row in rows],

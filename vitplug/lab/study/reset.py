@@ -20,41 +20,36 @@ EMBEDDING_STD, TABLE_STD = 0.02, 1.0
 
 #: The parameters that are drawn again, and their standard deviation (0: they become zeros; None: layers as
 #: ``nn.Linear`` draws them), by kind: absolute embeddings (prefix tokens included), networks of relative positions
-#: (RelPosMlp, Swin V2), their tables (Swin, RelPosBias, MViT), or both of these.
+#: (RelPosMlp, Swin V2), or their tables (Swin, RelPosBias, MViT).
 RESETS = {
-    'ape': [(EMBEDDINGS, 0)],
-    'ape-random': [(EMBEDDINGS, EMBEDDING_STD)],
-    'mlp': [(NETWORKS, None)],
-    'table': [(TABLES, TABLE_STD)],
-    'bias': [(TABLES, TABLE_STD), (NETWORKS, None)],
+    'ape': (EMBEDDINGS, 0),
+    'ape-random': (EMBEDDINGS, EMBEDDING_STD),
+    'mlp': (NETWORKS, None),
+    'table': (TABLES, TABLE_STD),
 }
 
 
 def reset_copy(model: nn.Module, kind: str, seed: int = 0) -> tuple[nn.Module, list[str]]:
     """A copy of a model with its position embedding or biases drawn again, and the names of these parameters.
 
-    ``kind`` is of :data:`RESETS`. The global stream of random numbers is left as it is.
-
-    Raises:
-        ValueError: If the kind is unknown, or the model has no such parameters.
+    ``kind`` is of :data:`RESETS`; an unknown one, or one whose parameters the model lacks, raises a ValueError. The
+    global stream of random numbers is left as it is.
     """
     if kind not in RESETS:
         raise ValueError(f'reset {kind!r}: expected one of {", ".join(RESETS)}')
+    pattern, std = RESETS[kind]
     fresh: dict[str, torch.Tensor] = {}
     # Drawn on the CPU, so that the numbers are the same on every device.
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
-        for pattern, std in RESETS[kind]:
-            if std is None:
-                for name, layer in model.named_modules():
-                    if isinstance(layer, nn.Linear) and pattern.search(name):
-                        drawn = nn.Linear(layer.in_features, layer.out_features, layer.bias is not None)
-                        fresh |= {f'{name}.{key}': value for key, value in drawn.named_parameters()}
-                continue
-            for name, parameter in model.named_parameters():
-                if pattern.search(name):
-                    empty = torch.zeros(parameter.shape)
-                    fresh[name] = nn.init.trunc_normal_(empty, std=std) if std else empty
+        for name, layer in model.named_modules() if std is None else ():
+            if isinstance(layer, nn.Linear) and pattern.search(name):
+                drawn = nn.Linear(layer.in_features, layer.out_features, layer.bias is not None)
+                fresh |= {f'{name}.{key}': value for key, value in drawn.named_parameters()}
+        for name, parameter in model.named_parameters() if std is not None else ():
+            if pattern.search(name):
+                empty = torch.zeros(parameter.shape)
+                fresh[name] = nn.init.trunc_normal_(empty, std=std) if std else empty
         if not fresh:
             raise ValueError(f'reset {kind!r}: {type(model).__name__} has no parameters for it')
         model = copy.deepcopy(model)

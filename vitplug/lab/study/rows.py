@@ -1,8 +1,7 @@
-"""From arrays to numbers: values with intervals, drops from the clean images, differences from the first model.
+"""From arrays to numbers: values with 95 % intervals, drops from the clean images, differences from the first model.
 
-``±`` is always half of a 95 % interval; :attr:`Row.over` says over what. Differences are paired: by image where two
-models saw the same images, by group of images for numbers of all images together, by seed where a model is several
-trainings.
+Differences are paired: by image where two models saw the same images, by group of images for numbers of all images
+together, by seed where a model is several trainings.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,7 +30,7 @@ class Row(NamedTuple):
         measure, value, model, condition: What, of which model, under which condition.
         quantity: ``'value'``; ``'drop'``, clean - value; ``'difference'``, the model's value - the first model's;
             ``'difference of drops'``; or ``'value over repeats'``.
-        layer, head: Where, as the measure's axes say; '' for the whole network.
+        layer, head: Block and head, or block and other block; '' for the whole network.
         mean, low, high: The number and its interval.
         n, over: Of how many images (or seeds, or repeats) it is, and what the interval is over.
     """
@@ -78,7 +77,7 @@ def minus(one: Numbers, other: Numbers) -> Numbers:
 def rows_of(study: Study, measure: Measure) -> Iterator[Row]:
     """Every number of a measure, with drops from the clean images and differences from the first model."""
     drawn: dict[tuple[str, str], dict[int, list[Mapping[str, Estimate]]]] = {}
-    for run, condition, units in study.found(measure):
+    for run, condition, units in study.units(measure):
         by_seed = drawn.setdefault((run.label, condition.name), {})
         by_seed.setdefault(run.seed, []).append(measure.estimate(run, units))
     numbers = {key: _reduced(by_seed, combined) for key, by_seed in drawn.items()}

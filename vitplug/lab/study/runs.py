@@ -3,8 +3,9 @@
 import copy
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import floor
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,7 @@ class Run:
         right: The right classes of a sample in classification; an image without any is left out.
         among: The classes that are told apart; None for all.
         base: The run before a condition changed it.
-        num: How many of the images; None for all.
+        num: How many of the images, evenly spaced; None for all.
         cache: What is computed once for this run.
     """
 
@@ -90,18 +91,10 @@ class Run:
     def changed(self, **parts) -> 'Run':
         return replace(self, base=self.base or self, cache={}, **parts)
 
-    def _once(self, name: object, make: Callable[[], Any]) -> Any:
-        if name not in self.cache:
-            self.cache[name] = make()
-        return self.cache[name]
-
     # --- data ---
 
-    @property
+    @cached_property
     def dataset(self):
-        return self._once('dataset', self._dataset)
-
-    def _dataset(self):
         init_default_scope(self.cfg.default_scope)
         steps = [step for step in self.pipeline if self.has_labels or callable(step) or 'Annot' not in step['type']]
         settings = copy.deepcopy(dict(self.source)) | dict(pipeline=[], test_mode=True, lazy_init=False)
@@ -116,12 +109,14 @@ class Run:
 
     @property
     def images(self) -> list[int]:
-        """Numbers of the images in the data set, evenly spaced: the same ones in every call."""
+        """Numbers of the images in the data set, the same ones in every call."""
         return evenly_spaced(len(self.dataset), self.num or len(self.dataset))
 
     def image_key(self, index: int) -> str:
         """Number and content of an image: its bytes, its label, its annotations."""
-        return self._once(('key', index), lambda: f'{index:06}-{self.content_of(index)}')
+        if ('key', index) not in self.cache:
+            self.cache['key', index] = f'{index:06}-{self.content_of(index)}'
+        return self.cache['key', index]
 
     def content_of(self, index: int) -> str:
         """Hash of an image and what is known of it, wherever it is in the data set."""
@@ -151,19 +146,18 @@ class Run:
     def library(self) -> str:
         return self.cfg.default_scope
 
-    @property
-    def device(self) -> torch.device:
-        return next(self.model.parameters()).device
-
-    @property
+    @cached_property
     def backbone(self) -> PluggedModel | NamedLayers:
-        """What records intermediates: a backbone of vitplug, a model of timm with sockets, or named layers.
-
-        Raises:
-            ValueError: If there are none; says why.
-        """
-        same = self.base is not None and self.base.model is self.model
-        return self._once('backbone', lambda: self.base.backbone if same else _recorded(self.model))
+        """What records intermediates: a backbone of vitplug, a model of timm with sockets, or named layers."""
+        if self.base is not None and self.base.model is self.model:
+            return self.base.backbone
+        network = next(filter(None, (getattr(self.model, name, None) for name in ('backbone', 'model'))), self.model)
+        if isinstance(network, PluggedModel):
+            return network
+        try:
+            return host_of(plug_in(network, []))
+        except (ValueError, TypeError):  # no transformer of a known library
+            return NamedLayers(network)
 
     @property
     def blocks(self) -> int:
@@ -196,11 +190,6 @@ class Run:
         """Normalised and padded images ``(B, C, H, W)``, as the backbone gets them."""
         return self.model.data_preprocessor(copy.deepcopy(batch), False)['inputs']
 
-    def attacked(self, batch: Mapping) -> dict:
-        """The batch with attacked pixels, on the CPU as they are read."""
-        with torch.enable_grad():
-            return dict(batch, inputs=(self.attack(self, *self.attackable(batch)).detach() * WHITE).cpu())
-
     def logits(self, pixels: Tensor) -> Tensor:
         """Logits ``(B, classes)`` of pixels from 0 to 1; the normalisation is inside."""
         inputs = self.model.data_preprocessor(dict(inputs=pixels * WHITE), training=False)['inputs']
@@ -208,27 +197,23 @@ class Run:
 
     def attackable(self, batch: Mapping) -> tuple[Tensor, Tensor]:
         """Pixels ``(B, C, H, W)`` from 0 to 1 and classes ``(B,)`` of a batch of a classifier."""
-        pixels = torch.stack(list(batch['inputs'])).to(self.device).float() / WHITE
-        return pixels, torch.cat([sample.gt_label for sample in batch['data_samples']]).to(self.device)
+        device = next(self.model.parameters()).device
+        pixels = torch.stack(list(batch['inputs'])).to(device).float() / WHITE
+        return pixels, torch.cat([sample.gt_label for sample in batch['data_samples']]).to(device)
+
+    def attacked(self, batch: Mapping) -> dict:
+        """The batch with attacked pixels, on the CPU as they are read."""
+        with torch.enable_grad():
+            return dict(batch, inputs=(self.attack(self, *self.attackable(batch)).detach() * WHITE).cpu())
 
     @torch.no_grad()
-    def predict(self, batch: Mapping, indices: Sequence[int]) -> list[BaseDataElement]:
+    def predict(self, batch: Mapping) -> list[BaseDataElement]:
         """Predictions with annotations."""
-        with self.editing(indices[0]):
-            return [sample.cpu() for sample in self.model.test_step(copy.copy(batch))]
+        return [sample.cpu() for sample in self.model.test_step(copy.copy(batch))]
 
-    @contextmanager
-    def editing(self, index: int) -> Iterator[None]:
-        """The context in which the model's intermediates are edited for an image; once, if it is inside itself."""
-        if self.edits is None or self.cache.get('is edited'):
-            yield
-            return
-        with self.backbone.edited(self.edits(self, index)):
-            self.cache['is edited'] = True
-            try:
-                yield
-            finally:
-                self.cache['is edited'] = False
+    def editing(self, index: int) -> AbstractContextManager[None]:
+        """The context in which the model's intermediates are edited for an image."""
+        return self.backbone.edited(self.edits(self, index)) if self.edits else nullcontext()
 
 
 def _content(info: Mapping) -> Iterator[bytes | str]:
@@ -242,40 +227,26 @@ def _content(info: Mapping) -> Iterator[bytes | str]:
             yield from (name, Path(value).read_bytes())
 
 
-def _recorded(model: nn.Module) -> PluggedModel | NamedLayers:
-    network = next(filter(None, (getattr(model, name, None) for name in ('backbone', 'model'))), model)
-    if isinstance(network, PluggedModel):
-        return network
-    try:
-        return host_of(plug_in(network, []))
-    except (ValueError, TypeError):  # no transformer of a known library
-        return NamedLayers(network)
-
-
 # --- reading ---
 
 
 def read_runs(
     names: Sequence[str], images: str = 'test', num: int | None = None, device: str | None = None, **settings
 ) -> list[Run]:
-    """The models of a command line.
+    """The models of a command line, of one task and on the same images, else a ValueError.
 
     Args:
         names: ``CONFIG[:CHECKPOINT][=LABEL]``, ``timm:NAME[:FILE][=LABEL]``, or folders of ablations.
         images: A split of the config, or a folder of images.
         num: How many of them, evenly spaced; None for all.
         device, settings: See :func:`read_run`.
-
-    Raises:
-        ValueError: If a name is none of these, or models are of several tasks, or their images differ.
     """
     runs: list[Run] = []
     settings |= dict(images=images, device=device)
     for name in names:
         source, _, label = name.partition('=') if '=' in name.rpartition('/')[2] else (name, '', '')
         if source.startswith(TIMM):
-            data = next((run.cfg for run in runs), None)
-            found = [timm_run(source.removeprefix(TIMM), label, data, images, device)]
+            found = [timm_run(source.removeprefix(TIMM), label, runs[0].cfg if runs else None, images, device)]
         elif Path(source).is_dir():
             found = _of_ablation(Path(source), label, **settings)
         else:
@@ -317,71 +288,27 @@ def read_run(
     options: Mapping | None = None,
     seed: int = 0,
 ) -> Run:
-    """A model of a config, with the weights of a checkpoint or with initial ones, drawn with seed 0.
-
-    Raises:
-        FileNotFoundError, ValueError: If a file is missing, or they do not belong together.
-    """
+    """A model of a config, with the weights of a checkpoint or with initial ones, drawn with seed 0."""
     cfg = model_config(config, checkpoint, 'RUN', options) if checkpoint else read_config(config, options)
     if images in SPLITS:
         check_data(cfg, (images,))
     init_default_scope(cfg.default_scope)
-    if checkpoint:
-        model, _ = load_model(cfg, local_file(checkpoint))
-    else:
-        model = _drawn(cfg, initialise=True)
+    model = load_model(cfg, local_file(checkpoint))[0] if checkpoint else _drawn(cfg)
     return _run(label or Path(config).stem, cfg, model, images, device, seed)
-
-
-def _run(label: str, cfg: Config, model: nn.Module, images: str, device: str | None, seed: int = 0) -> Run:
-    model = model.to(device or get_device()).eval().requires_grad_(False)
-    pipeline, source = list(pipeline_of(cfg.test_dataloader)[1]), source_of(cfg, images)
-    content: list[str | bytes] = [*map(repr, (cfg.model, pipeline, cfg.get('test_evaluator'), source))]
-    for name, value in sorted(model.state_dict().items()):
-        value = value.detach().cpu().contiguous()
-        content.append(f'{name} {value.dtype} {tuple(value.shape)}')
-        content.append(value.reshape(-1).view(torch.uint8).numpy().tobytes())
-    return Run(label, cfg, model, digest(*content), source, pipeline, seed)
-
-
-def source_of(cfg: Config, images: str) -> Mapping:
-    """The data of a split, or of a folder of images at any depth.
-
-    Raises:
-        FileNotFoundError, ValueError: If there is none.
-    """
-    if images not in SPLITS:
-        if not Path(images).is_dir():
-            raise FileNotFoundError(f'--images {images}: no such folder; or name a split, {", ".join(SPLITS)}')
-        found = [path.relative_to(images) for path in Path(images).rglob('*') if path.suffix.lower() in IMAGE_SUFFIXES]
-        if hidden := [path for path in found if any(part.startswith('.') for part in path.parts[:-1])]:
-            raise ValueError(f'--images {images}: {hidden[0]} is in a hidden folder: remove it')
-        metainfo = dict(cfg.test_dataloader.dataset.get('metainfo') or {})
-        folder = dict(type='mmpretrain.CustomDataset', data_root=images, with_label=False, metainfo=metainfo)
-        return folder | dict(extensions=tuple(IMAGE_SUFFIXES))
-    leaves = list(loader_leaves(cfg, images))
-    if len(leaves) != 1:
-        raise ValueError(f'--images {images}: {cfg.filename} has {len(leaves)} data sets there: expected one')
-    return {key: value for key, value in dict(leaves[0][1]).items() if key != 'pipeline'}
 
 
 def timm_run(name: str, label: str, data: Config | None, images: str, device: str | None) -> Run:
     """A model of timm, tested as timm tests it: ``NAME`` with weights drawn with seed 0, or ``NAME:FILE``.
 
     Its data are those of a config, or ``images`` is a folder.
-
-    Raises:
-        ImportError, ValueError, RuntimeError: If timm is missing or has no such model, or the file does not fit.
     """
     import timm
     from timm.data import resolve_data_config
 
     name, _, file = name.partition(':')
-    if not timm.is_model(name):
-        raise ValueError(f'timm:{name}: timm has no such model')
     if data is None and images in SPLITS:
         raise ValueError(f'--images {images}: timm:{name} has no data set: name a folder, or a CONFIG before it')
-    stock = resolve_data_config(pretrained_cfg=timm.get_pretrained_cfg(name).to_dict())
+    stock = resolve_data_config(pretrained_cfg=timm.get_pretrained_cfg(name, allow_unregistered=False).to_dict())
     height, width = stock['input_size'][-2:]
     if height != width or stock['crop_mode'] != 'center':
         raise ValueError(f'timm:{name}: tested with crop_mode {stock["crop_mode"]}, {height} x {width}: only squares')
@@ -397,7 +324,7 @@ def timm_run(name: str, label: str, data: Config | None, images: str, device: st
         dict(type='torchvision/CenterCrop', size=height),
         dict(type='PackInputs'),
     ]
-    model = _drawn(cfg)  # timm has drawn its weights
+    model = _drawn(cfg)
     if file:
         check_weights(file, 'RUN')
         path = Path(local_file(file))
@@ -405,11 +332,37 @@ def timm_run(name: str, label: str, data: Config | None, images: str, device: st
     return _run(label or name, cfg, model, images, device)
 
 
-def _drawn(cfg: Config, initialise: bool = False) -> nn.Module:
+def _drawn(cfg: Config) -> nn.Module:
+    """A model with initial weights; timm draws its own as it builds."""
     init_default_scope(cfg.default_scope)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = MODELS.build(copy.deepcopy(cfg.model))
-        if initialise:
+        if cfg.model.type != 'TimmClassifier':
             model.init_weights()
     return model
+
+
+def _run(label: str, cfg: Config, model: nn.Module, images: str, device: str | None, seed: int = 0) -> Run:
+    model = model.to(device or get_device()).eval().requires_grad_(False)
+    pipeline, source = list(pipeline_of(cfg.test_dataloader)[1]), source_of(cfg, images)
+    content: list[str | bytes] = [*map(repr, (cfg.model, pipeline, cfg.get('test_evaluator'), source))]
+    for name, value in sorted(model.state_dict().items()):
+        value = value.detach().cpu().contiguous()
+        content.append(f'{name} {value.dtype} {tuple(value.shape)}')
+        content.append(value.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return Run(label, cfg, model, digest(*content), source, pipeline, seed)
+
+
+def source_of(cfg: Config, images: str) -> Mapping:
+    """The data of a split, or of a folder of images at any depth."""
+    if images not in SPLITS:
+        if not Path(images).is_dir():
+            raise FileNotFoundError(f'--images {images}: no such folder; or name a split, {", ".join(SPLITS)}')
+        metainfo = dict(cfg.test_dataloader.dataset.get('metainfo') or {})
+        folder = dict(type='mmpretrain.CustomDataset', data_root=images, with_label=False, metainfo=metainfo)
+        return folder | dict(extensions=tuple(IMAGE_SUFFIXES))
+    leaves = list(loader_leaves(cfg, images))
+    if len(leaves) != 1:
+        raise ValueError(f'--images {images}: {cfg.filename} has {len(leaves)} data sets there: expected one')
+    return {key: value for key, value in dict(leaves[0][1]).items() if key != 'pipeline'}

@@ -33,9 +33,6 @@ class Store:
     """Arrays of units (images, or groups of images) by series, in `FOLDER/arrays`.
 
     A series is a file; its units are named by their content. Files are written as a whole or not at all.
-
-    Args:
-        folder: The folder of results.
     """
 
     def __init__(self, folder: Path):

@@ -1,17 +1,17 @@
-"""Measures of attention maps: entropy, distances, similarity of the maps of two blocks, rollout.
+"""Measures of attention maps: entropy, distances, sinks, similarity of the maps of two blocks, rollout.
 
-Maps are recorded ones, ``(B, W, H, Nq, Nk)``; a :class:`~..places.Place` says where their queries and keys lie. Means
-are over queries that are tokens; padding of windows is neither a query nor a key. Padding of a batch counts as image.
+Maps are recorded ones, ``(B, W, H, Nq, Nk)``; a :class:`~..places.Place` says where their queries and keys lie, and
+another one raises a ValueError. Means are over queries that are tokens, and give ``(B, H)``; padding of windows is
+neither a query nor a key. Padding of a batch counts as image.
 
 Maps after a plug such as ``Refiner`` can be negative, and their rows can have any sum. A weight then counts by its
 size, in rows of a sum above 1 as a share of it; probabilities stay as they are.
 
 A row whose attention to the patches is exactly zero (all of it on a class token or a sink) has no distance and no
 entropy: such queries are left out, and :func:`undefined_queries` counts them. Without any other query, the head has
-NaN. All functions raise a ValueError for maps of another place.
+NaN.
 """
 
-import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -25,35 +25,29 @@ from torch import Tensor
 from vitplug.attention.precision import at_least_float32
 from vitplug.statistics.images import Arrays
 
-from ..measure import FEW, Measure, Run, Seen, by_block, measure, nothing
-from ..places import Place, dense_maps, patch_maps
+from ..measure import FEW, Measure, Run, Seen, by_block, definition, measure, nothing
+from ..places import Place, dense_maps
 
-CLASS_TOKEN = 'cls_token'
 LEFT_OUT = 'queries left out'
 # Pairs of patches of a map that is kept whole.
 MOST_PAIRS = 1 << 22
+#: Least attention to a sink, and least share of the queries that give it.
+ATTENTION, QUERIES = 0.5, 0.9
 
 #: An intermediate and where its tokens are, to numbers of each image.
 OfTensor = Callable[[Tensor, Place], Tensor]
-HEADS = 'layer', 'head'
-#: Start and step of tokens, along rows and columns.
-Axes = tuple[Sequence[float], Sequence[float]]
 
 
 def attention_entropy(maps_BWHNN: Tensor, place: Place, queries: str = 'patch') -> Tensor:
     """Entropy of the attention of a query, -sum_j a_ij ln a_ij, averaged over queries; at most ln N for N keys.
 
-    Args:
-        maps_BWHNN: Recorded maps.
-        place: Where they are.
-        queries: ``'patch'``, whose rows are normalised again without prefix tokens as keys, ``'cls'`` (the class token
-            alone) or ``'all'``.
-
-    Returns:
-        ``(B, H)`` in nats; NaN without such queries. So are the shapes of the other measures.
+    ``queries`` are ``'patch'``, whose rows are normalised again without prefix tokens as keys, or ``'all'``. In nats.
     """
-    rows = _weights(maps_BWHNN, place, place.keys.is_patch if queries == 'patch' else place.keys.is_token)
-    return _over_queries(torch.special.entr(rows / rows.sum(-1, keepdim=True)).sum(-1), _chosen(place, queries))
+    chosen_WN, keys_WN = place.queries.is_token, place.keys.is_token
+    if queries == 'patch':
+        chosen_WN, keys_WN = place.queries.is_patch, place.keys.is_patch
+    rows = _weights(maps_BWHNN, place, keys_WN)
+    return _over_queries(torch.special.entr(rows / rows.sum(-1, keepdim=True)).sum(-1), chosen_WN)
 
 
 def mean_attention_distance(maps_BWHNN: Tensor, place: Place, unit: Sequence[float] = (1, 1)) -> Tensor:
@@ -64,8 +58,9 @@ def mean_attention_distance(maps_BWHNN: Tensor, place: Place, unit: Sequence[flo
     """
     sides = (np.divide((grid.start, grid.stride), unit) for grid in (place.pixels, place.key_pixels))
     rows = _weights(maps_BWHNN, place, place.keys.is_patch)
-    distances = torch.hypot(*_offsets(place, *sides))
-    return _over_queries(_weighted(rows / rows.sum(-1, keepdim=True), distances), place.queries.is_patch)
+    distances_WNN = torch.hypot(*_offsets(place, *sides))
+    weighted = rows / rows.sum(-1, keepdim=True) * distances_WNN[:, None].to(rows)
+    return _over_queries(weighted.sum(-1), place.queries.is_patch)
 
 
 def non_locality(maps_BWHNN: Tensor, place: Place) -> Tensor:
@@ -78,7 +73,8 @@ def relative_distance(maps_BWHNN: Tensor, place: Place) -> Tensor:
     run from 0 to 1: ((row + 0.5) / h, (column + 0.5) / w)."""
     along_y, along_x = _offsets(place, *(((0, 0), np.reciprocal(hw, dtype=float)) for hw in place.grids))
     rows = _weights(maps_BWHNN, place, place.keys.is_patch)
-    return _over_queries(_weighted(rows, along_y.abs() + along_x.abs()), place.queries.is_patch)
+    weighted = rows * (along_y.abs() + along_x.abs())[:, None].to(rows)
+    return _over_queries(weighted.sum(-1), place.queries.is_patch)
 
 
 def undefined_queries(maps_BWHNN: Tensor, place: Place) -> Tensor:
@@ -87,18 +83,24 @@ def undefined_queries(maps_BWHNN: Tensor, place: Place) -> Tensor:
     return _over_queries((sums == 0).to(sums), place.queries.is_patch)
 
 
+def sink_attention(maps_BWHNN: Tensor, place: Place) -> Tensor:
+    """Attention of the key with the most of it, mean over queries and windows; and whether it is a sink, a key that
+    gets at least 0.5 of the attention of 90 % of the queries."""
+    return _sinks(maps_BWHNN, place)[0].mean(1)
+
+
+def sink_share(maps_BWHNN: Tensor, place: Place) -> Tensor:
+    """Share of the windows that have a sink."""
+    attention_BWH, is_sink_BWH = _sinks(maps_BWHNN, place)
+    return is_sink_BWH.to(attention_BWH).mean(1)
+
+
 def attention_rollout(maps: Sequence[Tensor]) -> Tensor:
     """Attention rollout: the product of the maps of all blocks. Abnar and Zuidema 2020, Eq. 1; BViT, Fig. 7.
 
-    Args:
-        maps: Maps ``(B, N, N)`` of the blocks from the first to the last, each the mean over its heads. Half of a
-            block's map becomes the identity, for the residual connection.
-
-    Returns:
-        ``(B, N, N)``: row ``i`` is how much of the input tokens is in output token ``i``.
-
-    Raises:
-        ValueError: If they are not square and of one size.
+    Maps are ``(B, N, N)`` of the blocks from the first to the last, each the mean over its heads; others raise a
+    ValueError. Half of a block's map becomes the identity, for the residual connection. Row ``i`` of the result
+    ``(B, N, N)`` is how much of the input tokens is in output token ``i``.
     """
     shapes = {tuple(map_BNN.shape) for map_BNN in maps}
     if len(shapes) != 1 or maps[0].shape[1] != maps[0].shape[2]:
@@ -110,7 +112,7 @@ def attention_rollout(maps: Sequence[Tensor]) -> Tensor:
     return rolled
 
 
-# --- weights, distances, queries ---
+# --- weights, distances, queries, sinks ---
 
 
 def _weights(maps_BWHNN: Tensor, place: Place, keys_WN: Tensor) -> Tensor:
@@ -121,25 +123,16 @@ def _weights(maps_BWHNN: Tensor, place: Place, keys_WN: Tensor) -> Tensor:
     return sizes / sizes.sum(-1, keepdim=True).clamp(min=1) * keys_WN[:, None, None].to(sizes)
 
 
-def _offsets(place: Place, *sides: Axes) -> list[Tensor]:
-    """What lies between queries and keys along rows and columns, ``(W, Nq, Nk)`` each; ``sides`` are their axes."""
+def _offsets(place: Place, *sides: tuple[Sequence[float], Sequence[float]]) -> list[Tensor]:
+    """What lies between queries and keys along rows and columns, ``(W, Nq, Nk)`` each.
+
+    ``sides`` are start and step of queries and of keys, along rows and columns.
+    """
     (y_i, x_i), (y_j, x_j) = (
         [first + (n.double() + 0.5) * step for n, first, step in zip((slots.row, slots.column), *axes, strict=True)]
         for slots, axes in zip((place.queries, place.keys), sides, strict=True)
     )
     return [y_i[:, :, None] - y_j[:, None], x_i[:, :, None] - x_j[:, None]]
-
-
-def _weighted(rows_BWHNN: Tensor, distances_WNN: Tensor) -> Tensor:
-    return (rows_BWHNN * distances_WNN[:, None].to(rows_BWHNN)).sum(-1)
-
-
-def _chosen(place: Place, queries: str) -> Tensor:
-    """``(W, N)``, True for the chosen queries."""
-    if queries != 'cls':
-        return dict(patch=place.queries.is_patch, all=place.queries.is_token)[queries]
-    slots, names = place.queries.is_prefix, place.prefix_names
-    return slots & (torch.arange(slots.shape[1]) == (names.index(CLASS_TOKEN) if CLASS_TOKEN in names else -1))
 
 
 def _over_queries(numbers_BWHN: Tensor, chosen_WN: Tensor) -> Tensor:
@@ -148,32 +141,38 @@ def _over_queries(numbers_BWHN: Tensor, chosen_WN: Tensor) -> Tensor:
     return numbers_BWHN.where(counts_BWHN, 0).sum((1, 3)) / counts_BWHN.sum((1, 3))
 
 
+def _sinks(maps_BWHNN: Tensor, place: Place) -> tuple[Tensor, Tensor]:
+    """Of the key with the most attention ``(B, W, H)``: its attention, and whether it is a sink."""
+    place.check(maps_BWHNN)
+    maps = maps_BWHNN.to(at_least_float32(maps_BWHNN.dtype))
+    is_query_W1N1 = place.queries.is_token[:, None, :, None].to(maps)
+    is_key_W1N = place.keys.is_token[:, None].to(maps.device)
+    queries_W11 = is_query_W1N1.sum(2).clamp(min=1)
+    received, givers = ((some * is_query_W1N1).sum(3) / queries_W11 for some in (maps, maps >= ATTENTION))
+    attention, key = received.masked_fill(~is_key_W1N, -1).max(-1)
+    return attention, givers.gather(-1, key[..., None])[..., 0] >= QUERIES
+
+
 # --- the measures of heads ---
 
 
-def of_blocks(
-    name: str, unit: str, source: str, functions: Mapping[str, OfTensor], *wants: str, axes: Sequence[str] = HEADS
-) -> Measure:
-    """A measure of each block, as the first of some functions says it.
+def of_blocks(name: str, unit: str, source: str, functions: Mapping[str, OfTensor], *wants: str) -> Measure:
+    """A measure of each block: functions take an intermediate to numbers, by the name of the value; the first defines
+    it.
 
-    Args:
-        name, unit, source, axes: As of a measure.
-        functions: They take an intermediate to numbers, by the name of the value.
-        wants: The intermediate; with ``'maps'`` also those after a plug (Refiner), whose rows may be negative.
+    ``wants`` is the intermediate; with ``'maps'`` also those after a plug (Refiner), whose rows may be negative.
     """
 
-    def reduce(run: Run, kind: str, tensor: Tensor, place: Place) -> dict[str, np.ndarray]:
+    def reduce(run: Run, kind: str, tensor: Tensor, place: Place) -> dict[str, np.ndarray] | None:
         if kind == 'maps' and not run.changes_maps:
-            return {}
+            return None
         after = ' after the plug' if kind == 'maps' else ''
         return {f'{value}{after}': f(tensor, place)[0].float().cpu().numpy() for value, f in functions.items()}
 
-    words = inspect.getdoc(next(iter(functions.values()))).partition('\n\n')[0]
-    definition = ' '.join(words.split()).rstrip('.')
-    return Measure(name, definition, unit, source, per_block, wants, reduce, axes=tuple(axes))
+    return Measure(name, definition(next(iter(functions.values()))), unit, source, _per_block, wants, reduce)
 
 
-def per_block(seen: Seen) -> Arrays:
+def _per_block(seen: Seen) -> Arrays:
     """Arrays ``(blocks,)`` or ``(blocks, heads)`` of each value that some block has.
 
     Heads are averaged image by image, so that their mean has an interval of its own.
@@ -193,80 +192,68 @@ def per_block(seen: Seen) -> Arrays:
 
 ENTROPIES = {
     'patch queries': attention_entropy,
-    'class token': partial(attention_entropy, queries='cls'),
     'all queries': partial(attention_entropy, queries='all'),
     LEFT_OUT: undefined_queries,
 }
 DISTANCES = {'mean distance': mean_attention_distance, LEFT_OUT: undefined_queries}
-BOTH = 'probs', 'maps'
+RELATIVE, NON_LOCALITY = {'relative distance': relative_distance}, {'non-locality': non_locality}
+SINKS = {'attention': sink_attention, 'sink': sink_share}
 OF_HEADS = (
     of_blocks('entropy', 'nats', 'Context Broadcasting, Fig. 3a and 5a', ENTROPIES, 'probs'),
-    of_blocks(
-        'relative_distance',
-        'image sides',
-        'Context Broadcasting, Fig. 5b',
-        {'relative distance': relative_distance},
-        *BOTH,
-    ),
-    of_blocks('distance', 'pixels', 'BViT, Fig. 6', DISTANCES, *BOTH),
-    of_blocks('non_locality', 'tokens', 'ReViT, Fig. 7', {'non-locality': non_locality}, *BOTH),
+    of_blocks('relative_distance', 'image sides', 'Context Broadcasting, Fig. 5b', RELATIVE, 'probs', 'maps'),
+    of_blocks('distance', 'pixels', 'BViT, Fig. 6', DISTANCES, 'probs', 'maps'),
+    of_blocks('non_locality', 'tokens', 'ReViT, Fig. 7', NON_LOCALITY, 'probs', 'maps'),
+    of_blocks('sinks', 'share', 'Xiao et al. 2024', SINKS, 'probs'),
 )
 
 
 # --- whole maps ---
 
 
+def mean_map(run: Run, kind: str, tensor: Tensor, place: Place) -> Tensor:
+    """Of all tokens to all tokens ``(1, Nq, Nk)``, mean over heads."""
+    return dense_maps(tensor.mean(2, keepdim=True), place)[:, 0]
+
+
 def map_of_patches(run: Run, kind: str, tensor: Tensor, place: Place) -> Tensor | None:
-    """Of patches to patches, mean over heads; None of too many pairs, and after the plug where none changes maps."""
-    return patch_maps(tensor, place, MOST_PAIRS) if kind == 'probs' or run.changes_maps else None
+    """Of patches to patches ``(Nq, Nk)``; None of too many pairs, and after the plug where none changes maps."""
+    queries, keys = (hw[0] * hw[1] for hw in place.grids)
+    if queries * keys > MOST_PAIRS or (kind == 'maps' and not run.changes_maps):
+        return None
+    return mean_map(run, kind, tensor, place)[0, -queries:, -keys:].float()
 
 
-@measure(
-    'cosine',
-    'DeepViT, Sec. 3 (Zhou et al. 2021)',
-    'probs',
-    'maps',
-    reduce=map_of_patches,
-    axes=('layer', 'other layer'),
-)
+@measure('cosine', 'DeepViT, Sec. 3 (Zhou et al. 2021)', 'probs', 'maps', reduce=map_of_patches)
 def map_similarity(seen: Seen) -> Arrays:
     """Cosine similarity of the attention maps of two blocks on one grid, each the mean over its heads."""
     arrays, blocks = {}, seen.run.blocks
-    for kind, layers in seen.found.items():
-        there = {layer: maps for layer, maps in sorted(layers.items()) if maps is not None}
-        if not there:
-            continue
+    for kind, maps in seen.found.items():
         matrix = np.full((blocks, blocks), np.nan, np.float32)
-        for a, b in combinations(there, 2):
+        matrix[list(maps), list(maps)] = 1
+        for a, b in combinations(maps, 2):
             if seen.place(a).grids == seen.place(b).grids:
-                matrix[a, b] = matrix[b, a] = F.cosine_similarity(there[a].flatten(), there[b].flatten(), dim=0)
-        for layer in there:
-            matrix[layer, layer] = 1
+                matrix[a, b] = matrix[b, a] = F.cosine_similarity(maps[a].flatten(), maps[b].flatten(), dim=0)
         after = ' after the plug' if kind == 'maps' else ''
         arrays[f'between blocks{after}'] = matrix
         arrays[f'to the next block{after}'] = np.append(matrix.diagonal(1), np.float32(np.nan))
     return arrays
 
 
-def mean_map(run: Run, kind: str, tensor: Tensor, place: Place) -> Tensor:
-    return dense_maps(tensor.mean(2, keepdim=True), place)[:, 0]
-
-
 def rollout_heat(seen: Seen) -> Tensor:
     """The rollout over the image ``(H, W)``; a ValueError if a block has no maps, or they lie on several grids."""
-    place, maps = seen.place(0), seen.found.get('probs', {})
+    place, maps = seen.place(0), seen.found['probs']
     if missing := sorted(set(range(seen.run.blocks)) - set(maps)):
         raise ValueError(f'blocks {missing} have no maps of their own')
-    rolled_NN = attention_rollout([maps[layer] for layer in sorted(maps)])[0]
+    rolled_NN = attention_rollout(list(maps.values()))[0]
     prefix = rolled_NN.shape[-1] - place.layout.hw[0] * place.layout.hw[1]
     row_N = rolled_NN[0] if seen.run.has_class_token else rolled_NN[prefix:].mean(0)
     return place.pixels.to_image(row_N[prefix:].unflatten(0, place.layout.hw), seen.size)
 
 
-PICTURE = dict(estimate=nothing, most=FEW, draw='heat')
+SOURCE = 'BViT, Fig. 7; Abnar and Zuidema 2020, Eq. 1'
 
 
-@measure('probability', 'BViT, Fig. 7; Abnar and Zuidema 2020, Eq. 1', 'probs', reduce=mean_map, **PICTURE)
+@measure('probability', SOURCE, 'probs', reduce=mean_map, estimate=nothing, most=FEW, draw='maps')
 def rollout(seen: Seen) -> Arrays:
     """Product over all blocks of the maps, averaged over heads, half identity and normalised by row: attention of the
     class token to the patches, or of all tokens where there is none."""
@@ -274,6 +261,3 @@ def rollout(seen: Seen) -> Arrays:
         return {'picture': seen.picture, '': rollout_heat(seen).float().cpu().numpy()}
     except ValueError as error:  # the picture says so
         return {'picture': seen.picture, 'target': np.array(str(error))}
-
-
-ATTENTION = (*OF_HEADS, rollout, map_similarity)

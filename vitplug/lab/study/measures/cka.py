@@ -13,6 +13,7 @@ Shape suffixes: L layers, M images.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 
@@ -22,7 +23,7 @@ from torch import Tensor
 
 from vitplug.statistics.images import Arrays, Estimate, jackknife, without_groups
 
-from ..measure import Measure, Run
+from ..measure import Measure, Run, definition
 
 # Images whose features are compared at a time; the fewest: the unbiased estimate needs four, and one is left out.
 GROUP, LEAST = 32, 5
@@ -42,11 +43,8 @@ def centred_grams(layers: Iterable[Tensor]) -> Tensor:
 def biased(grams_LMM: Tensor) -> np.ndarray:
     """Biased HSIC of every two layers, up to a factor that CKA does not see, ``(L, L)``."""
     centred_LMM = grams_LMM - grams_LMM.mean(1, keepdim=True)
-    return _products(centred_LMM - centred_LMM.mean(2, keepdim=True))
-
-
-def _products(grams_LMM: Tensor) -> np.ndarray:
-    return (grams_LMM.flatten(1) @ grams_LMM.flatten(1).T).cpu().numpy()
+    flat = (centred_LMM - centred_LMM.mean(2, keepdim=True)).flatten(1)
+    return (flat @ flat.T).cpu().numpy()
 
 
 def unbiased(grams_LMM: Tensor) -> np.ndarray:
@@ -62,7 +60,8 @@ def unbiased(grams_LMM: Tensor) -> np.ndarray:
     grams_LMM += rows_LM.sum(1)[:, None, None] / ((examples - 1) * (examples - 2))
     grams_LMM -= (rows_LM[:, :, None] + rows_LM[:, None, :]) / (examples - 2)
     grams_LMM.diagonal(dim1=1, dim2=2).zero_()
-    return _products(grams_LMM) / (examples * (examples - 3))
+    flat = grams_LMM.flatten(1)
+    return (flat @ flat.T).cpu().numpy() / (examples * (examples - 3))
 
 
 def cka(hsic: np.ndarray) -> np.ndarray:
@@ -99,36 +98,29 @@ def _joined(images: Sequence[Mapping[int, Tensor]]) -> Arrays:
 
 def even_groups(count: int) -> list[list[int]]:
     """Groups of up to 32 images."""
-    if count < LEAST:
-        raise ValueError(f'CKA needs {LEAST} images of one size, there are {count}; --num sets how many are taken')
+    _check(count, LEAST)
     return [part.tolist() for part in np.array_split(np.arange(count), -(-count // GROUP))]
 
 
-def drawn_batches(batch: int, batches: int) -> Callable[[int], list[list[int]]]:
+def drawn_batches(count: int, batch: int, batches: int) -> list[list[int]]:
     """Batches of images drawn at random, the same ones in every call."""
+    _check(count, batch * batches)
+    drawn = np.random.default_rng(0).permutation(count)[: batch * batches]
+    return np.sort(drawn.reshape(batches, batch)).tolist()
 
-    def groups(count: int) -> list[list[int]]:
-        if count < batch * batches:
-            raise ValueError(f'it needs {batch * batches} images of one size, there are {count}; --num sets how many')
-        drawn = np.random.default_rng(0).permutation(count)[: batch * batches]
-        return np.sort(drawn.reshape(batches, batch)).tolist()
 
-    return groups
+def _check(count: int, least: int) -> None:
+    if count < least:
+        raise ValueError(f'CKA needs {least} images of one size, there are {count}; --num sets how many are taken')
 
 
 #: By the end of the name: groups of images, CKA of their Gram matrices, words and source.
+OF_32, OF_1000 = partial(drawn_batches, batch=32, batches=10), partial(drawn_batches, batch=1000, batches=1)
 ESTIMATORS = {
     '': (even_groups, of_sums, f'unbiased HSIC summed over groups of up to {GROUP} images', 'Nguyen 2021'),
-    '-paper-refiner': (drawn_batches(32, 10), of_batches, 'biased HSIC, mean of 10 batches of 32', 'Refiner A.4'),
-    '-paper-bvit': (drawn_batches(1000, 1), of_batches, 'biased HSIC of 1000 images', 'BViT, Eq. 9'),
+    '-paper-refiner': (OF_32, of_batches, 'biased HSIC, mean of 10 batches of 32', 'Refiner A.4'),
+    '-paper-bvit': (OF_1000, of_batches, 'biased HSIC of 1000 images', 'BViT, Eq. 9'),
 }
-SHARED = dict(
-    observe=lambda seen: seen.found['block'],
-    wants=('block',),
-    reduce=lambda run, kind, tensor, place: tensor.flatten().float(),
-    one_size=True,
-    join=_joined,
-)
 
 
 def of_cka(name: str, end: str, figure: str, values: Callable[[np.ndarray], Arrays], **more) -> Measure:
@@ -142,29 +134,30 @@ def of_cka(name: str, end: str, figure: str, values: Callable[[np.ndarray], Arra
 
     return Measure(
         f'{name}{end}',
-        f'{values.__doc__}, by {words}; images of the most frequent size',
+        f'{definition(values)}, by {words}; images of the most frequent size',
         source=f'{figure}; {source}',
+        observe=lambda seen: seen.found['block'],
+        wants=('block',),
+        reduce=lambda run, kind, tensor, place: tensor.flatten().float(),
         estimate=estimate,
+        one_size=True,
         groups=groups,
-        slow=bool(end),
-        **SHARED,
+        join=_joined,
         **more,
     )
 
 
 def _between(matrix: np.ndarray) -> Arrays:
-    """Linear CKA between the outputs of blocks"""
+    """Linear CKA between the outputs of blocks."""
     return {'between blocks': matrix, 'to the next block': np.append(matrix.diagonal(1), np.nan)}
 
 
 def _speed(matrix: np.ndarray) -> Arrays:
-    """CKA between a block's output and the last block's, divided by that between the first block's and the last's"""
+    """CKA between a block's output and the last block's, divided by that between the first block's and the last's."""
     return {'evolving speed': matrix[:, -1] / matrix[0, -1]}
 
 
-PAIRS = dict(unit='CKA', axes=('layer', 'other layer'), draw='matrices')
-SPEED = dict(unit='ratio of CKA', axes=('layer',))
 CKA = (
-    *(of_cka('cka', end, 'BViT, Fig. 5', _between, **PAIRS) for end in ESTIMATORS),
-    *(of_cka('evolving_speed', end, 'Refiner, Fig. 2', _speed, **SPEED) for end in ('', '-paper-refiner')),
+    *(of_cka('cka', end, 'BViT, Fig. 5', _between, unit='CKA', draw='matrix') for end in ESTIMATORS),
+    *(of_cka('evolving_speed', end, 'Refiner, Fig. 2', _speed, unit='ratio of CKA') for end in ('', '-paper-refiner')),
 )

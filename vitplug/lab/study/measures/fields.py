@@ -41,10 +41,7 @@ def last_map(model: nn.Module, images: Tensor) -> Tensor:
     """The patch tokens that the last output of a model's backbone is made of, ``(B, D, h, w)``, whatever its output.
 
     They come after the final norm, where there is one: a model that normalises after pooling gives the tokens as the
-    last block does.
-
-    Raises:
-        ValueError: If a model of timm gives no grid of patches.
+    last block does. A model of timm without a grid of patches raises a ValueError.
     """
     network = getattr(model, 'backbone', None) or getattr(model, 'model', model)
     if not isinstance(network, PluggedModel):
@@ -74,13 +71,11 @@ def _as_map(model: nn.Module, maps: Tensor, images: Tensor) -> Tensor:
     return patches.mT.unflatten(2, hw)
 
 
-def input_gradient(features: FeatureMap, image: Tensor) -> Tensor:
-    """What one image ``(1, C, H, W)`` adds to the ERF: the rectified gradient of the central token, ``(H, W)``."""
-    return _gradient(features, image).mean(0).relu()
+def input_gradient(features: FeatureMap, image: Tensor, alternating: bool = False) -> Tensor:
+    """The gradient ``(C, H, W)`` of the central token's mean over channels for one image ``(1, C, H, W)``.
 
-
-def _gradient(features: FeatureMap, image: Tensor, alternating: bool = False) -> Tensor:
-    """The gradient ``(C, H, W)`` of the central token's mean over channels, or of their mean with alternating signs."""
+    Its mean over C, rectified, is what the image adds to the ERF. ``alternating`` signs the channels in turn.
+    """
     with torch.enable_grad():
         pixels = with_gradient(image)
         maps = features(pixels)
@@ -103,20 +98,20 @@ def _fit(units: Sequence[Arrays]) -> Arrays:
     return {value: np.array(getattr(fit, name)) for value, name in FITTED.items()} | noise
 
 
-OF_ALL = dict(estimate=together(_fit), one_size=True, draw='receptive_fields')
-
-
-@measure('pixels; R²: share', 'Gaussian Attention Bias, Sec. 3 and supplement', **OF_ALL)
+@measure(
+    'pixels; R²: share',
+    'Gaussian Attention Bias, Sec. 3 and supplement',
+    estimate=together(_fit),
+    one_size=True,
+    draw='fitted',
+)
 def erf(seen: Seen) -> Arrays:
     """Gradient of the central token of the last map, mean over channels, to the normalised image, mean over its
     channels, rectified, averaged over images of the most frequent size; and the Gaussian fitted to it: standard
     deviations and the share of the variance that it explains."""
     features, cache = partial(last_map, seen.run.model), seen.run.cache
-    gradient = _gradient(features, seen.inputs)
+    gradient = input_gradient(features, seen.inputs)
     if 'cancels' not in cache:
         # A LayerNorm that scales all channels alike, as an untrained one does, gives tokens with a constant mean.
-        cache['cancels'] = gradient.norm() < NOISE * _gradient(features, seen.inputs, alternating=True).norm()
+        cache['cancels'] = gradient.norm() < NOISE * input_gradient(features, seen.inputs, True).norm()
     return {'field': gradient.mean(0).relu().float().cpu().numpy(), 'is noise': np.array(float(cache['cancels']))}
-
-
-FIELDS = (erf,)

@@ -1,15 +1,16 @@
-"""Grad-CAM: where in the image the tokens of a block speak for a prediction.
+"""Grad-CAM: where in the image the tokens of a block speak for a prediction; and scores of such maps.
 
 *Grad-CAM: Visual Explanations from Deep Networks via Gradient-based Localization* (arXiv 1610.02391), on tokens::
 
     weights = mean over patch tokens of d score / d tokens          (B, D)
     map     = relu(sum over channels of weights * tokens)           (B, h, w)
 
-ReViT (arXiv 2402.11301) takes the output of the attention branch, after the projection and before it is added to the
-tokens: ``at='attn'``. Windows give their tokens in the order of the image, so every host works alike.
+The tokens are those of ReViT (arXiv 2402.11301): the output of the attention branch, after the projection and before it
+is added. Windows give their tokens in the order of the image, so every host works alike.
 """
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,14 +24,13 @@ from vitplug.hosting import PixelGrid, PluggedModel, with_gradient
 from vitplug.statistics.images import Arrays
 
 from ..measure import FEW, Run, Seen, measure, nothing
+from .attention import mean_map, rollout_heat
 
 if TYPE_CHECKING:
     from vitplug.tasks.targets import Target
 
-#: Tokens of a block that can be taken, in words.
-AT = {'attn': 'output of the attention branch', 'mlp': 'output of the MLP branch', 'block': "block's output"}
-# Blocks of the picture, the last ones on which the score depends.
-BLOCKS = 2
+# Blocks of the picture, the last ones on which the score depends; steps of pixel flipping.
+BLOCKS, STEPS = 2, 10
 
 
 @dataclass(frozen=True)
@@ -50,33 +50,23 @@ class GradCam:
     pixels: PixelGrid
 
 
-def grad_cams(
-    model: nn.Module,
-    images: Tensor,
-    target: 'Target | None' = None,
-    layers: str | Sequence[int] = 'all',
-    at: str = 'attn',
-) -> dict[int, GradCam]:
-    """The Grad-CAMs of several blocks in one forward and one backward. The model stays as it is.
+def grad_cams(model: nn.Module, images: Tensor, target: 'Target | None' = None) -> dict[int, GradCam]:
+    """The Grad-CAMs of all blocks in one forward and one backward. The model stays as it is.
 
     Args:
-        model: A classifier or segmentor of mmpretrain or mmseg with a backbone of vitplug, or another model after
-            :func:`vitplug.plug_in`, in evaluation mode.
+        model: A classifier or segmentor with a backbone of vitplug, or another model after :func:`vitplug.plug_in`, in
+            evaluation mode.
         images: ``(B, C, H, W)``, as the backbone gets them; with :func:`~vitplug.hosting.padding.mark_padding` where
-            they are padded, as vitplug's data preprocessors give them.
-        target: The score to explain, see :mod:`vitplug.tasks.targets`; None for the task's own: the logit of the
-            predicted class, or the logits of the class of the most pixels. Detectors and models of other libraries need
-            one.
-        layers: Block indices, or ``'all'``.
-        at: Which tokens of the blocks, see :data:`AT`.
+            they are padded.
+        target: The score to explain, see :mod:`vitplug.tasks.targets`; None for the task's own. Detectors and models of
+            other libraries need one.
 
     Returns:
         Maps by block. Blocks on whose patch tokens the score does not depend are left out: a head on the class token
         reads no other token after the last attention.
 
     Raises:
-        ValueError: If the model is in training mode or has another backbone, or there is no such block, branch or
-            score, or the score has no gradients.
+        ValueError: If the model is in training mode, there is no attention or score, or the score has no gradients.
     """
     backbone = getattr(model, 'backbone', None)
     if not isinstance(backbone, PluggedModel):
@@ -90,12 +80,12 @@ def grad_cams(
         if make is None:
             raise ValueError(f'{type(model).__name__}: no score to explain without a target')
         target = make()
-    recorder = backbone.recorder((at,), layers)
+    recorder = backbone.recorder(('attn',), 'all')
     with torch.inference_mode(False), torch.enable_grad(), backbone.recording(recorder):
         scores = target(model, with_gradient(images))
-        found = recorder.collect().get(at, {})
+        found = recorder.collect().get('attn', {})
         if not found:
-            raise ValueError(f'blocks {layers} of {type(backbone).__name__} have no {AT[at]}')
+            raise ValueError(f'blocks of {type(backbone).__name__} have no output of the attention branch')
         try:
             grads = torch.autograd.grad(scores.values.sum(), list(found.values()), allow_unused=True)
         except RuntimeError as error:  # such as soft suppression of boxes
@@ -121,9 +111,10 @@ def no_target(run: Run) -> str:
     return '' if own else 'its backbone is not one of vitplug'
 
 
-@measure(
-    'score', 'ReViT, Fig. 1 and 8; Selvaraju et al. 2017', estimate=nothing, most=FEW, why_not=no_target, draw='heat'
-)
+SOURCE = 'ReViT, Fig. 1 and 8; Selvaraju et al. 2017'
+
+
+@measure('score', SOURCE, estimate=nothing, most=FEW, why_not=no_target, draw='maps')
 def grad_cam(seen: Seen) -> Arrays:
     """ReLU of the tokens at the output of the attention branch, weighed by the mean gradient of a score: the logit of
     the predicted class, or the logits of the most frequent class's pixels; of the last two blocks that it depends on.
@@ -137,4 +128,45 @@ def grad_cam(seen: Seen) -> Arrays:
     return dict(picture=seen.picture, target=np.array(target), **heats)
 
 
-GRAD_CAM = (grad_cam,)
+# --- scores of maps ---
+
+
+def pixel_flipping(
+    score: Callable[[np.ndarray], float], image_CHW: np.ndarray, heat_HW: np.ndarray, steps: int = STEPS
+) -> np.ndarray:
+    """The score while the pixels get the image's mean colour, those of the highest values first. Samek et al. 2017.
+
+    Gives ``(steps + 1,)``, the first of the image as it is. A good map makes the score fall early: its mean is low.
+    """
+    rank_HW = np.argsort(np.argsort(-heat_HW.ravel(), kind='stable')).reshape(heat_HW.shape)
+    colour = image_CHW.mean((1, 2), keepdims=True).astype(image_CHW.dtype)
+    counts = np.linspace(0, rank_HW.size, steps + 1).round()
+    return np.array([score(np.where(rank_HW < count, colour, image_CHW)) for count in counts], float)
+
+
+def _no_scores(run: Run) -> str:
+    return no_target(run) if run.library == 'mmpretrain' else 'it is for classifiers'
+
+
+@measure('share', 'Samek et al. 2017', 'probs', reduce=mean_map, why_not=_no_scores)
+def map_scores(seen: Seen) -> Arrays:
+    """Pixel flipping by Grad-CAM, by rollout and by random values: the score of the predicted class that is left, mean
+    over 10 steps; low is good."""
+    run, pixels, arrays = seen.run, seen.batch['inputs'][0], {}
+
+    def scores(image_CHW: np.ndarray) -> torch.Tensor:
+        changed = torch.from_numpy(image_CHW).to(pixels)
+        return run.predict(dict(seen.batch, inputs=[changed]))[0].pred_score
+
+    label = int(scores(pixels.numpy()).argmax())
+    heats = {'random': np.random.default_rng(0).random(seen.size)}
+    with contextlib.suppress(ValueError):  # a network without attention, or one that reads no patch
+        cams = grad_cams(run.model, seen.inputs)
+        heats['Grad-CAM'] = over_image(cams[max(cams)], seen)
+    with contextlib.suppress(ValueError):  # blocks without maps, or on several grids
+        heats['rollout'] = rollout_heat(seen).float().cpu().numpy()
+    for name, heat in heats.items():
+        inside = heat[: pixels.shape[1], : pixels.shape[2]]
+        curve = pixel_flipping(lambda image_CHW: float(scores(image_CHW)[label]), pixels.numpy(), inside)
+        arrays[f'{name}: left by pixel flipping'] = np.array(curve[1:].mean() / curve[0] if curve[0] else np.nan)
+    return arrays

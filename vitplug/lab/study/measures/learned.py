@@ -5,7 +5,7 @@ from math import prod
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vitplug.attention import Site
 from vitplug.hosting import PluggedModel
@@ -20,25 +20,20 @@ LOW, HIGH = 0.1, 0.9
 
 
 def learned_statistics(backbone: PluggedModel) -> dict[str, dict[int, float]]:
-    """Statistics of all learned values of a backbone's plugs, as they act: a clamped alpha is clamped.
+    """``{'gab.sigma, mean': {block index: number}}`` of all learned values of a backbone's plugs, as they act.
 
-    Returns:
-        ``{'gab.sigma, mean': {block index: number}}``, also ``min`` and ``max`` of several numbers, ``quantile ratio``
-        of a Lambda, and ``pixels``, the mean in pixels of a sigma if tokens of all its blocks are squares of one size.
-        Values that blocks share are given at each.
+    Also ``min`` and ``max`` of several numbers, and ``quantile ratio`` of a Lambda. A clamped alpha is clamped; values
+    that blocks share are given at each.
     """
     statistics: dict[str, dict[int, float]] = {}
     for name, of_blocks in backbone.learned_values().items():
-        symbol = name.split('.')[1]  # 'Lambda' of 'cb.Lambda.mlp_end'
         for block, value in of_blocks.items():
-            blocks = list(range(len(backbone.plugged_blocks()))) if block is None else [block]
+            blocks = range(len(backbone.plugged_blocks())) if block is None else [block]
             value = value.detach().double()
             found = dict(mean=value.mean())
             if value.numel() > 1:
                 found |= dict(min=value.min(), max=value.max())
-            if symbol == 'sigma' and len(strides := _strides(backbone, blocks)) == 1:
-                found['pixels'] = found['mean'] * strides.pop()
-            if symbol == 'Lambda':
+            if name.split('.')[1] == 'Lambda':  # of 'cb.Lambda.mlp_end'
                 found['quantile ratio'] = quantile_ratio(value)
             for statistic, number in found.items():
                 statistics.setdefault(f'{name}, {statistic}', {}).update(dict.fromkeys(blocks, float(number)))
@@ -55,18 +50,11 @@ def quantile_ratio(scale: Tensor) -> float:
     return low / high if high > 0 else float('nan')
 
 
-def _strides(backbone: PluggedModel, blocks: Sequence[int]) -> set[float]:
-    """Pixels from one token to the next, of queries or keys, whichever are closer, at the configured image size."""
-    size = tuple(tokens * step for tokens, step in zip(backbone.patch_resolution, backbone.image_stride, strict=True))
-    grids = [[pixels.stride for _, pixels in backbone.place_maps(index, size)] for index in blocks]
-    return set(np.min(grids, axis=1).flatten().tolist())
-
-
 def _no_values(run: Run) -> str:
     return '' if run.backbone.learned_values() else 'it has no plug with learned values'
 
 
-OF_MODEL = dict(estimate=of_model, axes=('layer',), most=1)
+OF_MODEL = dict(estimate=of_model, most=1)
 VALUES = 'ReViT, Fig. 10; Gaussian Attention Bias; Context Broadcasting, Fig. 6'
 
 
@@ -84,14 +72,9 @@ def learned(seen: Seen) -> Arrays:
 def biases_of(bias: Tensor, site: Site, patches: Sequence[int]) -> Tensor | None:
     """The position bias of some queries, mean over heads: ``(len(patches), h, w)`` on the keys' grid.
 
-    Args:
-        bias: Intermediate ``'bias'`` of a block, ``(H or 1, Nq, Nk)`` or ``(B, W, H, Nq, Nk)``: the host's table and
-            all plugs in the bias socket.
-        site: Intermediate ``'site'`` of the block.
-        patches: Indices of the queries among the patches of their window, in reading order.
-
-    Returns:
-        None where images or windows have biases of their own, which no one map shows.
+    ``bias`` and ``site`` are intermediates of a block: the host's table and all plugs in the bias socket, ``(H or 1,
+    Nq, Nk)`` or ``(B, W, H, Nq, Nk)``. ``patches`` are numbers of patches of their window, in reading order. None where
+    images or windows have biases of their own, which no one map shows.
     """
     if bias.ndim == 5 and bias.shape[0] * bias.shape[1] > 1:
         return None
@@ -113,18 +96,14 @@ def _of_centre(run: Run, kind: str, tensor: Tensor, place: Place) -> np.ndarray 
     return None if bias is None else bias.cpu().numpy()
 
 
-@measure(
-    'tokens; R²: share',
-    'Gaussian Attention Bias, Fig. 6 and Table 1',
-    'bias',
-    reduce=_of_centre,
-    draw='biases',
-    **OF_MODEL,
-)
+TABLE = 'Gaussian Attention Bias, Fig. 6 and Table 1'
+
+
+@measure('tokens; R²: share', TABLE, 'bias', reduce=_of_centre, draw='fitted', **OF_MODEL)
 def position_bias(seen: Seen) -> Arrays:
     """Gaussian fitted to the position bias of the central query, host and plugs together, mean over heads, minimum
     subtracted: its standard deviations, and the share of the variance that it explains."""
-    maps = {layer: bias for layer, bias in seen.found.get('bias', {}).items() if bias is not None}
+    maps = seen.found['bias']
     fits = {layer: fit_gaussian(bias) for layer, bias in maps.items()}
     values = {
         value: by_block({layer: getattr(fit, name) for layer, fit in fits.items()}, seen.run.blocks)
@@ -133,50 +112,19 @@ def position_bias(seen: Seen) -> Arrays:
     return values | {f'{SHOWN}block {layer:02}': bias.astype(np.float32) for layer, bias in maps.items()}
 
 
-def _shown_patches(site: Site) -> tuple[int, ...]:
-    """The patches of one window, or of the image, that the paper shows: 0, 1, 2 and the last."""
-    return 0, 1, 2, prod(site.pairs.queries.hw) - 1
+def _of_shown(run: Run, kind: str, tensor: Tensor, place: Place) -> dict[int, np.ndarray] | None:
+    """Of the patches that the paper shows, of the image or of a window: 0, 1, 2 and the last."""
+    patches = 0, 1, 2, prod(place.site.pairs.queries.hw) - 1
+    biases = biases_of(tensor, place.site, patches)
+    return None if biases is None else dict(zip(patches, biases.float().cpu().numpy(), strict=True))
 
 
-def _of_shown(run: Run, kind: str, tensor: Tensor, place: Place) -> np.ndarray | None:
-    biases = biases_of(tensor, place.site, _shown_patches(place.site))
-    return None if biases is None else biases.float().cpu().numpy()
+FIGURE = 'Gaussian Attention Bias, Fig. 5, and its supplement'
 
 
-def untrained(run: Run) -> nn.Module:
-    """The backbone of a run with new weights, drawn with seed 0."""
-    from mmengine.registry import MODELS
-
-    from vitplug.checkpoints.pretrained import loads_checkpoint
-
-    settings = dict(run.cfg.model.backbone)
-    if loads_checkpoint(settings.get('init_cfg')):
-        del settings['init_cfg']
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        backbone = MODELS.build(settings)
-        backbone.init_weights()
-    return backbone.to(run.device).eval()
-
-
-FIGURE = dict(estimate=nothing, slow=True, most=1, draw='rows_of_maps')
-
-
-@measure('logit', 'Gaussian Attention Bias, Fig. 5, and its supplement', 'bias', reduce=_of_shown, **FIGURE)
+@measure('logit', FIGURE, 'bias', reduce=_of_shown, estimate=nothing, most=1, draw='maps')
 def bias_rows(seen: Seen) -> Arrays:
     """Position bias of the first, second, third and last patch to all patches, host and plugs together, mean over
-    heads, of the first block with one; untrained: new weights of the same config."""
-    layers = sorted(layer for layer, bias in seen.found.get('bias', {}).items() if bias is not None)
-    if not layers:
-        return {}
-    first, run, place = layers[0], seen.run, seen.place(layers[0])
-    _, fresh = untrained(run).forward_intermediates(seen.inputs, ('bias',), layers=[first])
-    both = dict(trained=seen.found['bias'][first], untrained=_of_shown(run, 'bias', fresh['bias'][first], place))
-    return {
-        f'{state}, block {first}|patch {patch}': bias
-        for state, biases in both.items()
-        for patch, bias in zip(_shown_patches(place.site), biases, strict=True)
-    }
-
-
-LEARNED = (position_bias, learned, bias_rows)
+    heads, of the first block with one."""
+    first = list(seen.found['bias'].items())[:1]
+    return {f'block {layer}|patch {patch}': bias for layer, biases in first for patch, bias in biases.items()}

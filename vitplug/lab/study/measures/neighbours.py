@@ -88,23 +88,18 @@ def head(features_ND: np.ndarray, targets_NC: np.ndarray):
     return make_pipeline(StandardScaler(), chosen).fit(features_ND, labels)
 
 
-def _learned(run: Run, learn: Callable) -> Callable[[np.ndarray], np.ndarray]:
-    """What predicts from features, learned once from those of the training images."""
+def _predicted(run: Run, learn: Callable, features_ND: np.ndarray) -> np.ndarray:
+    """What a classifier says of features, learned once from those of the training images."""
     if learn not in run.cache:
-        run.cache[learn] = learn(
-            *(np.concatenate([unit[name] for unit in run.cache['bank']]) for name in ('features', 'targets'))
-        )
-    return run.cache[learn].predict
+        bank = (np.concatenate([unit[name] for unit in run.cache['bank']]) for name in ('features', 'targets'))
+        run.cache[learn] = learn(*bank)
+    return run.cache[learn].predict(features_ND)
 
 
 OF_IMAGES, OF_PATCHES = (
-    dict(bank=Measure(f'bank of {what}', 'Features of training images', '', '', observe), why_not=of(task), slow=True)
+    dict(bank=Measure(f'bank of {what}', 'Features of training images', '', '', observe), why_not=of(task))
     for what, observe, task in (('images', _image, 'mmpretrain'), ('patches', _patches, 'mmseg'))
 )
-
-
-def _right(found: int, one: Arrays) -> Arrays:
-    return {'top-1': np.array(100.0 * (found == one['targets'].argmax()))}
 
 
 @measure('points', 'DINO (Caron et al. 2021)', **OF_IMAGES)
@@ -112,29 +107,27 @@ def knn(seen: Seen) -> Arrays:
     """Top-1 of the votes of 20 neighbours by cosine, weighted by exp(similarity / 0.07), of the mean patch tokens of
     training images."""
     one = _image(seen)
-    return _right(_learned(seen.run, votes)(one['features']).argmax(), one)
+    found = _predicted(seen.run, votes, one['features']).argmax()
+    return {'top-1': np.array(100.0 * (found == one['targets'].argmax()))}
 
 
 @measure('points', 'scikit-learn; its penalty by cross-validation over training images', **OF_IMAGES)
 def linear(seen: Seen) -> Arrays:
     """Top-1 of a logistic regression on the standardised mean patch tokens of training images."""
     one = _image(seen)
-    return _right(_learned(seen.run, head)(one['features'])[0], one)
+    [found] = _predicted(seen.run, head, one['features'])
+    return {'top-1': np.array(100.0 * (found == one['targets'].argmax()))}
 
 
 @measure('points', 'Hummingbird (Balazevic et al. 2023); DINO for the votes', estimate=together(mean_iou), **OF_PATCHES)
 def dense_knn(seen: Seen) -> Arrays:
     """mIoU of the votes of 20 neighbours by cosine, weighted by exp(similarity / 0.07), of up to 64 patches of each
-    training image."""
+    training image, enlarged to the label map as mmseg does with the logits of a head."""
     features_Dhw = _features(seen)
-    scores_TC = torch.from_numpy(_learned(seen.run, votes)(features_Dhw.flatten(1).T.numpy()))
+    scores_TC = torch.from_numpy(_predicted(seen.run, votes, features_Dhw.flatten(1).T.numpy()))
     maps = scores_TC.T.unflatten(1, tuple(features_Dhw.shape[1:]))[None]
-    # Enlarged to the label map, as mmseg does with the logits of a head.
     height, width = seen.batch['inputs'][0].shape[-2:]
     maps = F.interpolate(maps, seen.size, mode='bilinear', align_corners=False)[..., :height, :width]
     label = seen.batch['data_samples'][0].gt_sem_seg.data[0].long()
     predicted = F.interpolate(maps, tuple(label.shape), mode='bilinear', align_corners=False)[0].argmax(0)
     return areas_of(seen.run, predicted, label)
-
-
-NEIGHBOURS = (knn, linear, dense_knn)

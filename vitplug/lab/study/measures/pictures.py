@@ -15,18 +15,15 @@ from .attention import MOST_PAIRS, map_of_patches
 from .fields import centre_token
 from .tokens import feature_similarity
 
-BLOCK = 'block {}'
 # Smallest probability whose logarithm is taken.
 TINY = np.float32(1e-12)
 # Maps of a picture from low to high entropy; blocks of a picture.
 MAPS, BLOCKS = 6, 12
-# Blocks of Refiner's Figure 5, counted from 1, of 32.
-OF_32 = (1, 4, 11, 18, 23, 29, 30)
-FIGURE = dict(estimate=nothing, slow=True, draw='rows_of_maps')
+FIGURE = dict(estimate=nothing, draw='maps')
 
 
 def _of_class_token(run: Run, kind: str, tensor: Tensor, place: Place) -> np.ndarray | None:
-    if place.layout.is_windowed or not place.one_grid:
+    if place.layout.is_windowed or place.layout != place.key_layout:
         return None
     return tensor[0, 0, :, 0].mean(0).float().cpu().numpy()
 
@@ -35,19 +32,14 @@ def _no_class_token(run: Run) -> str:
     return '' if run.has_class_token else 'it has no class token'
 
 
-@measure(
-    'ln of probability',
-    'Context Broadcasting, Fig. 10',
-    'probs',
-    reduce=_of_class_token,
-    why_not=_no_class_token,
-    most=FEW,
-    **FIGURE,
-)
+OF_CLASS = dict(reduce=_of_class_token, why_not=_no_class_token, most=FEW)
+
+
+@measure('ln of probability', 'Context Broadcasting, Fig. 10', 'probs', **OF_CLASS, **FIGURE)
 def class_attention(seen: Seen) -> Arrays:
     """Logarithm of the attention of the class token to each token, mean over heads, a row for each block; tokens are
     the class token and the patches in reading order."""
-    rows = [row for _, row in sorted(seen.found.get('probs', {}).items()) if row is not None]
+    rows = list(seen.found['probs'].values())
     return {f'|image {seen.index}': np.log(np.maximum(rows, TINY))} if rows else {}
 
 
@@ -64,7 +56,7 @@ def maps_by_entropy(seen: Seen) -> Arrays:
     further tokens; maps at even steps between the lowest and the highest entropy of all blocks."""
     maps = {
         (float(entr(heads[head]).sum()), layer, head): heads[head]
-        for layer, heads in seen.found.get('probs', {}).items()
+        for layer, heads in seen.found['probs'].items()
         for head in range(len(heads))
         if np.isfinite(heads[head]).all()  # a head with all of its attention elsewhere has none
     }
@@ -85,28 +77,17 @@ def _pairs(run: Run, kind: str, tensor: Tensor, place: Place) -> np.ndarray | No
 @measure('cosine', 'ReViT, Fig. 3', 'block', reduce=_pairs, most=1, **FIGURE)
 def token_pairs(seen: Seen) -> Arrays:
     """Cosine similarity of every two patch tokens of an image at a block's output."""
-    layers = sorted(layer for layer, pairs in seen.found['block'].items() if pairs is not None)
-    chosen = [layers[at] for at in evenly_spaced(len(layers), BLOCKS)]
-    return {f'|{BLOCK.format(layer)}': seen.found['block'][layer] for layer in chosen}
+    pairs = list(seen.found['block'].items())
+    chosen = [pairs[at] for at in evenly_spaced(len(pairs), BLOCKS)]
+    return {f'|block {layer}': one for layer, one in chosen}
 
 
 @measure('weight', 'Refiner, Fig. 5', 'probs', 'maps', reduce=map_of_patches, most=1, **FIGURE)
 def refined_maps(seen: Seen) -> Arrays:
-    """Attention of every patch to every patch, mean over heads, before and after the plug that changes maps; of the
-    blocks of the paper's figure, at the same share of another depth."""
-    arrays: Arrays = {}
-    before, after = (
-        {layer: maps.cpu().numpy() for layer, maps in seen.found.get(kind, {}).items() if maps is not None}
-        for kind in ('probs', 'maps')
-    )
-    for layer in dict.fromkeys(round((number - 1) * (seen.run.blocks - 1) / 31) for number in OF_32):
-        if layer in before:
-            arrays[f'|{BLOCK.format(layer)}'] = before[layer]
-        if layer in after:
-            own = max((other for other in before if other <= layer), default=layer)
-            reused = '' if own == layer else f' (map of block {own})'
-            arrays[f'after the plug|{BLOCK.format(layer)}{reused}'] = after[layer]
+    """Attention of every patch to every patch, mean over heads, before and after the plug that changes maps."""
+    arrays = {}
+    for kind, row in (('probs', ''), ('maps', 'after the plug')):
+        maps = list(seen.found[kind].items())
+        for layer, one in (maps[at] for at in evenly_spaced(len(maps), BLOCKS)):
+            arrays[f'{row}|block {layer}'] = one.cpu().numpy()
     return arrays
-
-
-PICTURES = (class_attention, maps_by_entropy, token_pairs, refined_maps)

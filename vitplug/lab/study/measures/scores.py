@@ -5,6 +5,7 @@ import io
 import json
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -77,9 +78,10 @@ def mean_iou(units: Sequence[Arrays]) -> Arrays:
     return {'mIoU': 100 * np.mean(both[there] / either[there]) if there.any() else np.array(np.nan)}
 
 
-@measure(
-    'points', 'Context Broadcasting, Tables 7 and 12', estimate=together(mean_iou), predicts=True, why_not=of('mmseg')
-)
+OF_SCENES = dict(estimate=together(mean_iou), predicts=True, why_not=of('mmseg'))
+
+
+@measure('points', 'Context Broadcasting, Tables 7 and 12', **OF_SCENES)
 def miou(seen: Seen) -> Arrays:
     """Mean over classes of intersection over union of all pixels."""
     return areas_of(seen.run, *(seen.sample.get(key).data.squeeze() for key in ('pred_sem_seg', 'gt_sem_seg')))
@@ -104,8 +106,8 @@ def _average_precision(run: Run, units: Sequence[Arrays]) -> dict[str, Estimate]
     with contextlib.redirect_stdout(io.StringIO()):
         for kind in (kind for kind in metric.metrics if kind in units[0]):
             found = [one for unit in units for one in json.loads(unit[kind].tobytes())]
-            evaluation, name = _evaluated(metric, found, kind, images), f'{kind} AP'
-            whole, *left_out = ({name: _precision(evaluation, some)} for some in (images, *without_groups(images)))
+            precision = partial(_precision, _evaluated(metric, found, kind, images))
+            whole, *left_out = ({f'{kind} AP': precision(some)} for some in (images, *without_groups(images)))
             estimates |= jackknife(whole, left_out, len(images))
     return estimates
 
@@ -119,9 +121,9 @@ def _evaluated(metric, found: list[dict], kind: str, images: Sequence[int]):
     # COCO loads no empty list.
     nothing = dict(image_id=images[0], category_id=metric.cat_ids[0], bbox=[0, 0, 1, 1], score=0.0)
     evaluation = COCOeval(metric._coco_api, metric._coco_api.loadRes(found or [nothing]), kind if found else 'bbox')
-    evaluation.params.catIds, evaluation.params.imgIds = metric.cat_ids, images
-    evaluation.params.areaRng, evaluation.params.areaRngLbl = [[0, 1e10]], ['all']
-    evaluation.params.maxDets = [100]
+    params = evaluation.params
+    params.catIds, params.imgIds, params.areaRng, params.areaRngLbl = metric.cat_ids, images, [[0, 1e10]], ['all']
+    params.maxDets = [100]
     evaluation.evaluate()
     return evaluation
 
@@ -156,7 +158,7 @@ def _no_loss(run: Run) -> str:
     return 'the losses of detectors draw samples of boxes' if run.library == 'mmdet' else of(run.library)(run)
 
 
-@measure('nats', 'Context Broadcasting, Fig. 9', predicts=True, why_not=_no_loss, slow=True)
+@measure('nats', 'Context Broadcasting, Fig. 9', predicts=True, why_not=_no_loss)
 def loss(seen: Seen) -> Arrays:
     """Cross entropy of the predicted probabilities, of the image or of its pixels with a class."""
     if seen.run.library == 'mmpretrain':
@@ -169,6 +171,3 @@ def loss(seen: Seen) -> Arrays:
         known = (labels >= 0) & (labels < len(logits))
         found = F.cross_entropy(logits[None], labels.where(known, -1), ignore_index=-1)
     return {'cross entropy': np.array(float(found))}
-
-
-SCORES = (accuracy, miou, ap, loss)

@@ -12,15 +12,13 @@ from vitplug.attention.precision import at_least_float32
 from ..places import Place
 from .attention import of_blocks
 
-OUTLIER_FACTOR = 3.0
-
 
 def feature_similarity(tokens_BND: Tensor) -> Tensor:
     """Cosine similarity between all tokens of each image, ``(B, N, N)`` (ReViT, arXiv 2402.11301).
 
     A token of zeros is similar to none, itself included: 0.
     """
-    unit_BND = _unit(tokens_BND)
+    unit_BND = F.normalize(tokens_BND.to(at_least_float32(tokens_BND.dtype)), dim=-1)
     return unit_BND @ unit_BND.mT
 
 
@@ -29,10 +27,10 @@ def mean_similarity(tokens_BND: Tensor) -> Tensor:
 
     All pairs together are the squared length of the summed unit vectors, ``sum_ij u_i u_j = |sum_i u_i|^2``.
     """
-    count = tokens_BND.shape[1]
-    unit_BND = _unit(tokens_BND).double()
+    count, wide = tokens_BND.shape[1], at_least_float32(tokens_BND.dtype)
+    unit_BND = F.normalize(tokens_BND.to(wide), dim=-1).double()
     pairs_B = unit_BND.sum(1).square().sum(1) - unit_BND.square().sum((1, 2))
-    return (pairs_B / torch.tensor(count * (count - 1))).to(at_least_float32(tokens_BND.dtype))
+    return (pairs_B / torch.tensor(count * (count - 1))).to(wide)
 
 
 def token_norms(tokens_BND: Tensor) -> Tensor:
@@ -40,48 +38,23 @@ def token_norms(tokens_BND: Tensor) -> Tensor:
     return torch.linalg.vector_norm(tokens_BND, dim=-1, dtype=at_least_float32(tokens_BND.dtype))
 
 
-def norm_outliers(norms_BN: Tensor, factor: float = OUTLIER_FACTOR) -> Tensor:
-    """Tokens that are longer than ``factor`` times the median token of their image: ``(B, N)``, True for outliers.
-
-    *Vision Transformers Need Registers* (arXiv 2309.16588) finds tokens about 10 times as long as the others, and draws
-    the line at a norm of 150, read off DINOv2's histogram. A line relative to the median is ours, for models of any
-    scale; its default lies halfway between 1 and 10, on a logarithmic scale.
-    """
-    return norms_BN > factor * norms_BN.quantile(0.5, dim=1, keepdim=True)
-
-
-def _unit(tokens_BND: Tensor) -> Tensor:
-    """Tokens of length 1, or 0 where they are zeros."""
-    return F.normalize(tokens_BND.to(at_least_float32(tokens_BND.dtype)), dim=-1)
-
-
 def _similarity(tokens: Tensor, place: Place) -> Tensor:
     """Mean cosine similarity of two different patch tokens of an image at a block's output."""
     return mean_similarity(tokens[:, place.layout.num_prefix :])
 
 
-def _norms(tokens: Tensor, place: Place) -> Tensor:
-    return token_norms(tokens[:, place.layout.num_prefix :])
-
-
 def _mean_norm(tokens: Tensor, place: Place) -> Tensor:
-    """Euclidean norms of the patch tokens at a block's output: their mean, the largest in medians, and the share above
-    3 medians."""
-    return _norms(tokens, place).mean(1)
+    """Euclidean norms of the patch tokens at a block's output: their mean, and the largest in medians."""
+    return token_norms(tokens[:, place.layout.num_prefix :]).mean(1)
 
 
 def _largest_norm(tokens: Tensor, place: Place) -> Tensor:
-    norms_BN = _norms(tokens, place)
+    norms_BN = token_norms(tokens[:, place.layout.num_prefix :])
     return norms_BN.amax(1) / norms_BN.median(1).values
 
 
-NORMS = {
-    'mean norm': _mean_norm,
-    'largest norm in medians': _largest_norm,
-    'share of outliers': lambda tokens, place: norm_outliers(_norms(tokens, place)).float().mean(1),
-}
-UNITS, LAYER = 'norm, medians, share', ('layer',)
+NORMS = {'mean norm': _mean_norm, 'largest norm in medians': _largest_norm}
 TOKENS = (
-    of_blocks('feature_similarity', 'cosine', 'ReViT, Fig. 3', {'similarity': _similarity}, 'block', axes=LAYER),
-    of_blocks('token_norms', UNITS, 'Darcet et al. 2024, Fig. 3', NORMS, 'block', axes=LAYER),
+    of_blocks('feature_similarity', 'cosine', 'ReViT, Fig. 3', {'similarity': _similarity}, 'block'),
+    of_blocks('token_norms', 'norm, medians', 'Darcet et al. 2024, Fig. 3', NORMS, 'block'),
 )
