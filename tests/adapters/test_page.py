@@ -40,9 +40,7 @@ def test_program_runs(code, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     exec(code, scope)
     assert ('report.html' in code) == (tmp_path / 'report.html').exists()
-    assert 'GaussianAttentionBias' in scope['model'].plug_summary or scope['found']['attention_distance'][11].shape == (
-        3,
-    )
+    assert 'GaussianAttentionBias' in scope['model'].plug_summary or scope['distances'].shape == (2, 3)
 
 
 def test_a_model_of_ones_own_is_itself_without_plugs():
