@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from vitplug.attention import WindowLayout
 from vitplug.lab import bench
 
 
@@ -14,6 +15,16 @@ def test_operations_and_calls_are_counted():
         pass
 
     assert bench.python_calls(lambda: (called(), called())) == 3
+
+
+@pytest.mark.parametrize('padding', [None, torch.zeros(1, 4, requires_grad=True)], ids=['zeros', 'token'])
+def test_the_gradient_of_padding_looks_for_no_places(padding):
+    """Which places hold padding is found once for a size, not in each backward."""
+    x, layout = torch.zeros(2, 30, 4, requires_grad=True), WindowLayout(6, 5, window=4)
+    leaves = [x] if padding is None else [x, padding]
+    training = bench.operations(lambda: torch.autograd.grad(layout.to_windows(x, padding).sum(), leaves))
+    inference = bench.operations(lambda: layout.to_windows(x, padding).sum())
+    assert training - inference == (4 if padding is None else 9)
 
 
 # Operations of inference and of training as ratios to timm's DeiT and mmdet's Swin: a plug costs its own and nothing

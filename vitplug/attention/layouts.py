@@ -25,12 +25,12 @@ class Slots(NamedTuple):
     Args:
         places: The place of every token, ``(h * w,)``.
         tokens: The token at every place, ``(W * N,)``; ``h * w`` where there is padding.
-        has_padding: False where the map is cut into whole windows.
+        padding: 1 at the places without one, else 0, ``(W * N,)``; None where the map is cut into whole windows.
     """
 
     places: Tensor
     tokens: Tensor
-    has_padding: bool
+    padding: Tensor | None
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,8 @@ def _slots(layout: WindowLayout, is_padded: bool, device: torch.device) -> Slots
     token = row[:, None, :, None] * width + column[:, None, :]
     exists = (row < height)[:, None, :, None] & (column < width)[:, None, :]
     tokens = torch.where(exists, token, height * width).flatten()
-    return Slots((window * layout.window**2 + place).flatten(), tokens, is_padded)
+    padding = (~exists).flatten().float() if is_padded else None
+    return Slots((window * layout.window**2 + place).flatten(), tokens, padding)
 
 
 def _by_window(padded: int, layout: WindowLayout, device: torch.device) -> Tensor:
@@ -208,33 +209,30 @@ class _ToSlots(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x_BND: Tensor, padding_1D: Tensor | None, places: Tensor, tokens: Tensor, has_padding: bool
+        ctx: Any, x_BND: Tensor, padding_1D: Tensor | None, places: Tensor, tokens: Tensor, padding: Tensor | None
     ) -> Tensor:
-        ctx.save_for_backward(places, tokens)
-        ctx.has_padding = has_padding
-        if has_padding:
+        ctx.save_for_backward(places, tokens, padding)
+        if padding is not None:
             padding_1D = x_BND.new_zeros(1, x_BND.shape[2]) if padding_1D is None else padding_1D
             x_BND = torch.cat((x_BND, padding_1D.expand(x_BND.shape[0], 1, -1)), dim=1)
         return x_BND.index_select(1, tokens)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple:
-        (places, tokens), grad_padding = ctx.saved_tensors, None
-        if ctx.needs_input_grad[1]:
-            is_padding = (tokens == places.shape[0]).to(grad.dtype)
-            grad_padding = (is_padding @ grad.sum(0))[None]
-        return _FromSlots.apply(grad, places, tokens, ctx.has_padding), grad_padding, None, None, None
+        (places, tokens, padding), grad_padding = ctx.saved_tensors, None
+        if ctx.needs_input_grad[1] and padding is not None:
+            grad_padding = (padding.to(grad.dtype) @ grad.sum(0))[None]
+        return _FromSlots.apply(grad, places, tokens, padding), grad_padding, None, None, None
 
 
 class _FromSlots(torch.autograd.Function):
     """Tokens from their places. Its gradient is :class:`_ToSlots`."""
 
     @staticmethod
-    def forward(ctx: Any, x_BSD: Tensor, places: Tensor, tokens: Tensor, has_padding: bool) -> Tensor:
-        ctx.save_for_backward(places, tokens)
-        ctx.has_padding = has_padding
+    def forward(ctx: Any, x_BSD: Tensor, places: Tensor, tokens: Tensor, padding: Tensor | None) -> Tensor:
+        ctx.save_for_backward(places, tokens, padding)
         return x_BSD.index_select(1, places)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple:
-        return _ToSlots.apply(grad, None, *ctx.saved_tensors, ctx.has_padding), None, None, None
+        return _ToSlots.apply(grad, None, *ctx.saved_tensors), None, None, None

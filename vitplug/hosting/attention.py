@@ -98,7 +98,7 @@ class SelfAttention(nn.Module):
         if site.slots is None:
             return self.split_heads(self.to_qkv(x_BND))
         slots, tokens = site.slots, site.layout.grid.num_tokens
-        if not slots.has_padding:
+        if slots.padding is None:
             return self.split_heads(self.to_qkv(to_slots(x_BND, slots).view(-1, tokens, x_BND.shape[2])))
         # A zero token projects to the bias, so pad after the projection, with the bias.
         qkv, bias = self.to_qkv(x_BND), self.qkv_bias
