@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from vitplug.attention import DenseBias, PairBias, Site, WindowLayout
 
 from .arguments import Extras, check_asked
-from .maps import QKV, AttentionMap, BlockMap, Branch, MlpMap, ModelMap, StageMap, find, no_prefix, register
+from .maps import QKV, AttentionMap, BlockMap, Branch, MlpMap, ModelMap, Run, StageMap, find, no_prefix, register
 from .parts import continuous_bias, cosines, table_bias, turned
 
 # --- attention ---
@@ -196,8 +196,6 @@ for _family, _name in (('bert', 'Bert'), ('roberta', 'Roberta'), ('electra', 'El
     _register(_family, _name, _OF_SELF, _BERT, {'Layer': _OWN}, 'encoder.layer', **_WORDS)
 
 # --- models in stages ---
-
-Run = Callable[..., tuple[Tensor, tuple[int, int] | None]]
 
 
 def _swin_stage(

@@ -19,6 +19,8 @@ from .arguments import Extras
 Map = TypeVar('Map')
 #: q, k and v ``(B, W, H, N, d)``.
 QKV = tuple[Tensor, Tensor, Tensor]
+#: Tokens, and their rows and columns, after the blocks of a stage, see :class:`StageMap`.
+Run = Callable[..., tuple[Tensor, tuple[int, int] | None]]
 
 
 def _nothing(module: nn.Module) -> None:

@@ -1,6 +1,6 @@
 """Names in models of timm. timm is imported only where a part calls its functions."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
@@ -10,10 +10,11 @@ from torch import Tensor, nn
 
 from vitplug.attention import DenseBias, PairBias, Site, WindowLayout
 from vitplug.hosting import PixelGrid
+from vitplug.hosting.pixels import pair
 from vitplug.hosting.pooling import convolve, decomposed_bias, on_grid, relative_offsets
 
 from .arguments import Extras
-from .maps import QKV, AttentionMap, BlockMap, Branch, MlpMap, ModelMap, StageMap, find, no_prefix, register
+from .maps import QKV, AttentionMap, BlockMap, Branch, MlpMap, ModelMap, Run, StageMap, find, no_prefix, register
 from .parts import continuous_bias, cosines, table_bias, turned
 
 _MODELS, _LAYERS = 'timm.models', 'timm.layers'
@@ -93,14 +94,10 @@ def _add_queries(module: nn.Module, out: Tensor, q: Tensor) -> Tensor:
 def _odd_pooling(module: nn.Module) -> str | None:
     """Why the pooling of an attention is another than the one that is described."""
     for pool in _pools(module):
-        kernel, stride = (1, 1) if pool is None else (_pair(pool.kernel_size), _pair(pool.stride))
+        kernel, stride = (1, 1) if pool is None else (pair(pool.kernel_size), pair(pool.stride))
         if pool is not None and (stride[0] != stride[1] or any(side % 2 == 0 for side in kernel)):
             return f'it pools with kernels of {kernel} and strides of {stride}; plugs need odd kernels, one stride'
     return None
-
-
-def _pair(side: int | tuple[int, int]) -> tuple[int, int]:
-    return side if isinstance(side, tuple) else (side, side)
 
 
 _STOCK = AttentionMap(
@@ -178,7 +175,7 @@ register(f'{_MODELS}.swin_transformer_v2.SwinTransformerV2Block', replace(_POST,
 
 
 def _pool_strides(block: nn.Module) -> tuple[int, int]:
-    return tuple(1 if pool is None else _pair(pool.stride)[0] for pool in _pools(block.attn)[:2])
+    return tuple(1 if pool is None else pair(pool.stride)[0] for pool in _pools(block.attn)[:2])
 
 
 def _pool_widths(block: nn.Module) -> Mapping[str, int]:
@@ -258,8 +255,6 @@ for _name, _model in {
     register(f'{_MODELS}.{_name}', _model)
 
 # --- models in stages ---
-
-Run = Callable[..., tuple[Tensor, tuple[int, int] | None]]
 
 
 def _swin_stage(stage: nn.Module, run: Run, x_BhwD: Tensor) -> Tensor:

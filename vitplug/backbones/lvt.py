@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from vitplug.compat import replace
 from vitplug.hosting import Mlp, PixelGrid, Section
 from vitplug.plugs import BlockShape
+from vitplug.plugs.plug_set import is_plug
 from vitplug.registry import MODELS
 
 from .base import WITHOUT_PREFIX, PluggedBackbone
@@ -123,9 +124,8 @@ class LVT(PluggedBackbone):
         """Draws the class token, and the linear layers, but those of plugs, anew."""
         if self.out_type in CLASS_OUT_TYPES:
             trunc_normal_(self.cls_token, std=0.02)
-        of_plugs = {module for plugs in self.plug_modules() for module in plugs.modules()}
-        for module in self.modules():
-            if isinstance(module, nn.Linear) and module not in of_plugs:
+        for name, module in self.named_modules():
+            if isinstance(module, nn.Linear) and not is_plug(name):
                 trunc_normal_(module.weight, std=0.02)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from vitplug.attention import Carry, LayerRecord, Recorder, Site, fused_attention
 from vitplug.attention.core import BIASES
 from vitplug.attention.intermediates import Reduce
-from vitplug.plugs import INTERMEDIATES, Bindable, LayerPlan, PlugModules, PlugSet
+from vitplug.plugs import INTERMEDIATES, Bindable, LayerPlan, PlugSet
 
 from .edits import Edits, edited
 from .padding import TokenMap
@@ -51,10 +51,6 @@ class PluggedModel(Placed):
             block.plugs = layer
         #: Which plugs, on which blocks, and whether attention stays fused at the configured size.
         self.plug_summary = plug_set.summarize(layers)
-
-    def plug_modules(self) -> list[PlugModules]:
-        """The modules of plugs: of the blocks in order, then of the network."""
-        return [modules for modules in self.modules() if isinstance(modules, PlugModules)]
 
     def _plans(self) -> list[LayerPlan]:
         sections = self.sections()

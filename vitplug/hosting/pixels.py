@@ -37,7 +37,7 @@ class PixelGrid:
         padding = (0, 0) if window.padding == 'valid' else window.padding
         settings = (window.kernel_size, window.stride, window.dilation, padding)
         counts, strides, starts = [], [], []
-        for axis, (kernel, step, dilation, pad) in enumerate(zip(*map(_pair, settings), strict=True)):
+        for axis, (kernel, step, dilation, pad) in enumerate(zip(*map(pair, settings), strict=True)):
             span = dilation * (kernel - 1) + 1
             before = pad + (extra[axis] // 2 if around else 0)
             counts.append((self.hw[axis] + extra[axis] + 2 * pad - span) // step + 1)
@@ -82,7 +82,7 @@ class PixelGrid:
         ]
 
 
-def _pair(setting: Any) -> tuple[int, int]:
+def pair(setting: Any) -> tuple[int, int]:
     """A setting of a convolution or an unfolding along both axes."""
     rows, columns = (setting, setting) if isinstance(setting, int) else setting
     return rows, columns
