@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,18 +27,12 @@ Target = Callable[[nn.Module, Tensor], Scores]
 
 @dataclass(frozen=True)
 class ClassLogit:
-    """The logit of a class, before the softmax; by default of the class with the largest one.
-
-    Args:
-        label: The class.
-        logits: The logits ``(B, C)`` of a model and images; by default, as a classifier of mmpretrain gives them.
-    """
+    """The logit of a class, before the softmax; by default of the class with the largest one."""
 
     label: int | None = None
-    logits: Callable[[nn.Module, Tensor], Any] = lambda model, images: model(images, mode='tensor')
 
     def __call__(self, model, images) -> Scores:
-        logits_BC = self.logits(model, images)
+        logits_BC = model(images, mode='tensor')
         if not isinstance(logits_BC, Tensor) or logits_BC.ndim != 2:
             raise ValueError(f'{type(model).__name__}: its head gives no logits (images, classes) to choose one of')
         _check_label(self.label, logits_BC.shape[1])

@@ -1,1 +1,1 @@
-"""One HTML report of what a model sees: its maps on images, measures by depth and head, against a baseline."""
+"""One HTML page of what a model attends to in a few images, by block and head, beside a baseline."""
