@@ -77,6 +77,19 @@ def test_what_is_chosen_for_speed_has_one_form_for_all_sizes(patch, own, plugs, 
 
 
 @pytest.mark.integration
+def test_places_are_taken_modulo_an_open_size(tmp_path):
+    """As shifted windows do; the writer's own remainder takes numbers alone."""
+
+    class Shifted(torch.nn.Module):
+        def forward(self, images):
+            return ((torch.arange(images.shape[2]) + 3) % images.shape[3],)
+
+    run = write(trace(Shifted(), images(16, 24).float(), ('height', 'width')), tmp_path / 'model.onnx')
+    x = images(9, 5).float()
+    assert_close(run(x), [*Shifted()(x)])
+
+
+@pytest.mark.integration
 def test_tiny_numbers_are_added(tmp_path):
     class Tiny(torch.nn.Module):
         def forward(self, images):

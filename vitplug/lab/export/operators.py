@@ -46,11 +46,19 @@ def add_tiny(x: Tensor, other: Tensor | float, *, alpha: float = 1) -> Tensor:
     return x + tiny if x.ndim else (x[None] + tiny)[0]
 
 
+def remainder_by_size(x: Tensor, size: torch.SymInt | float) -> Tensor:
+    """:func:`torch.remainder` by a size that is open, as a tensor of it: the writer takes numbers alone."""
+    if not isinstance(size, torch.SymInt):
+        return NotImplemented
+    return torch.remainder(x, torch.full((), size, dtype=x.dtype, device=x.device))
+
+
 #: Operators, and what is written in place of each. The writer's own pooling has the bins of the traced size, without
-#: a word, its repetition fails where the number of repeats is open, and it takes tiny numbers for zeros.
+#: a word, its repetition and its remainder fail where their number is open, and it takes tiny numbers for zeros.
 REPLACED: dict[torch._ops.OpOverload, Callable[..., Tensor]] = {
     torch.ops.aten.add.Tensor: add_tiny,
     torch.ops.aten.sub.Tensor: lambda x, other, *, alpha=1: add_tiny(x, other, alpha=-alpha),
     torch.ops.aten.adaptive_avg_pool2d.default: mean_of_bins,
+    torch.ops.aten.remainder.Scalar: remainder_by_size,
     torch.ops.aten.repeat_interleave.self_int: repeat_entries,
 }
