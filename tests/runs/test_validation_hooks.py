@@ -9,6 +9,7 @@ from mmengine.config import Config
 from mmengine.evaluator import Evaluator
 from mmengine.logging import MessageHub
 from mmengine.runner import LogProcessor
+from mmengine.runner.base_loop import BaseLoop
 from mmpretrain.evaluation import Accuracy
 from mmpretrain.structures import DataSample
 from torch import nn
@@ -45,13 +46,20 @@ def test_batches_of_several_sizes_are_refused_before_the_training():
     assert dry_run(4, iteration=1) == []  # a training that goes on
 
 
+class Loop(BaseLoop):
+    """A loop with an evaluator alone."""
+
+    def __init__(self, evaluator):
+        self.evaluator = evaluator
+
+    def run(self):
+        raise NotImplementedError
+
+
 def evaluated(samples, scope='mmpretrain'):
     evaluator = Evaluator([Accuracy(topk=(1,))])
-    loop = SimpleNamespace(evaluator=evaluator)
-    hook = ValidationLossHook()
-    for _ in range(2):  # a second validation adds no second metric
-        hub = MessageHub('validation_loss')
-        hook.before_val(SimpleNamespace(cfg=Config(dict(default_scope=scope)), val_loop=loop, message_hub=hub))
+    cfg = Config(dict(default_scope=scope))
+    ValidationLossHook().before_run(SimpleNamespace(cfg=cfg, _val_loop=Loop(evaluator), _test_loop={}))
     for batch in (samples[:3], samples[3:]):
         evaluator.process(batch)
     return evaluator.evaluate(len(samples))
@@ -79,8 +87,8 @@ def test_scores_that_are_no_probabilities_and_other_tasks_have_none(scores, scop
 def test_the_log_has_the_loss_of_this_validation():
     """mmengine logs the mean of the last validations for names with "loss": 28.86, 26.45, 23.92 for these three."""
     hub, logged = MessageHub('logged_losses'), []
-    loop = SimpleNamespace(evaluator=Evaluator([]), dataloader=range(1))
-    runner = SimpleNamespace(cfg=Config(dict(default_scope='mmdet')), message_hub=hub, val_loop=loop, iter=1, epoch=1)
+    loop = SimpleNamespace(dataloader=range(1))
+    runner = SimpleNamespace(message_hub=hub, val_loop=loop, iter=1, epoch=1)
     runner._train_loop, runner.val_dataloader = {}, range(1)
     for value in (28.86, 24.04, 18.88):
         ValidationLossHook().before_val(runner)

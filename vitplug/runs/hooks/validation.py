@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from mmengine.evaluator import BaseMetric
 from mmengine.hooks import Hook
+from mmengine.runner.base_loop import BaseLoop
 from torch import Tensor
 
 from vitplug.errors import TrainingStopped
@@ -68,21 +69,16 @@ class ValidationLossHook(Hook):
     for every metric that has "loss" in its name.
     """
 
+    def before_run(self, runner) -> None:
+        """Adds it, last, for the first metric is the one that chooses the best checkpoint."""
+        for loop in (runner._val_loop, runner._test_loop):
+            if isinstance(loop, BaseLoop) and runner.cfg.get('default_scope') == 'mmpretrain':
+                loop.evaluator.metrics.append(CrossEntropy())
+
     def before_val(self, runner) -> None:
-        """Adds it to the validation, and forgets the numbers of earlier ones, over which mmengine would average."""
+        """Forgets the numbers of earlier validations, over which mmengine would average."""
         for name in [name for name in runner.message_hub.log_scalars if name.startswith('val/')]:
             del runner.message_hub.log_scalars[name]
-        _add(runner, runner.val_loop.evaluator.metrics)
-
-    def before_test(self, runner) -> None:
-        """Adds it to the test."""
-        _add(runner, runner.test_loop.evaluator.metrics)
-
-
-def _add(runner, metrics: list[BaseMetric]) -> None:
-    is_there = any(isinstance(metric, CrossEntropy) for metric in metrics)
-    if runner.cfg.get('default_scope') == 'mmpretrain' and not is_there:
-        metrics.append(CrossEntropy())  # last, for the first metric is the one that chooses the best checkpoint
 
 
 class CrossEntropy(BaseMetric):
