@@ -83,7 +83,7 @@ def test_models_compile_with_inductor(host, plugs, size, trains):
 
 @pytest.mark.slow
 @pytest.mark.parametrize('host', ['vit', 'swin'])
-@pytest.mark.parametrize('plugs', ['none', 'gab'])
+@pytest.mark.parametrize('plugs', ['none', 'gab', 'rel-pos-bias'])
 def test_one_graph_serves_other_sizes(host, plugs):
     """All but the configured size, at which tables of positions stay as they are."""
     model = randomize(HOSTS[host](plugs=plugs, arch=SMALL[host])).double().eval()

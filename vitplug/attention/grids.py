@@ -110,7 +110,7 @@ class GridPair:
         index = pair_index(self, step, table_Hyx.device)
         flat = table_Hyx if table_Hyx.ndim == 2 else table_Hyx.flatten(1)
         if self.keys.num_prefix or self.queries.num_prefix:
-            flat = F.pad(flat, (0, 1))
+            flat = F.pad(flat, (1, 0))
         return flat.index_select(1, index).unflatten(1, (self.queries.num_tokens, -1))
 
 
@@ -145,8 +145,7 @@ def kept_for_few(
 
 @kept_for_few
 def pair_index(pairs: GridPair, step: int, device: torch.device) -> Tensor:
-    """Index of every pair into the flat table, ``(Nq * Nk rounded up,)``; the entry after it for prefix tokens."""
-    table_width, last = pairs.table_size[1], pairs.table_size[0] * pairs.table_size[1]
+    """Index of every pair into the flat table, ``(Nq * Nk rounded up,)``; the entry before it for prefix tokens."""
     (y, x), (key_y, key_x) = (
         (
             torch.arange(grid.height * grid.width, device=device) // grid.width,
@@ -155,9 +154,9 @@ def pair_index(pairs: GridPair, step: int, device: torch.device) -> Tensor:
         for grid in (pairs.queries, pairs.keys)
     )
     rows = y[:, None] - key_y + (pairs.keys.height - 1)
-    index = rows * table_width + (x[:, None] - key_x + (pairs.keys.width - 1))
+    index = rows * pairs.table_size[1] + (x[:, None] - key_x + (pairs.keys.width - 1))
     sides = (pairs.keys.num_prefix, 0, pairs.queries.num_prefix, 0)
-    index = F.pad(index, sides, value=last) if any(sides) else index
+    index = F.pad(index + 1, sides) if any(sides) else index
     return F.pad(index, (0, -pairs.keys.num_tokens % step)).flatten()
 
 
