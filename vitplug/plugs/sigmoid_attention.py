@@ -1,6 +1,5 @@
 """Sigmoid attention: *Theory, Analysis, and Best Practices for Sigmoid Self-Attention* (Ramapuram et al., 2025)."""
 
-import math
 from collections.abc import Mapping, Sequence
 
 from torch import Tensor, nn
@@ -45,5 +44,7 @@ class Sigmoid(nn.Module):
         self.bias = bias
 
     def forward(self, logits: Tensor, site: Site, carry: Carry) -> Tensor:
-        bias = -math.log(logits.shape[-1]) if self.bias is None else self.bias
-        return (logits.to(at_least_float32(logits.dtype)) + bias).sigmoid()
+        z = logits.to(at_least_float32(logits.dtype))
+        # A tensor: a graph for all sizes takes no logarithm of a size.
+        bias = -z.new_full((), z.shape[-1]).log() if self.bias is None else self.bias
+        return (z + bias).sigmoid()
