@@ -20,30 +20,38 @@ from typing import TYPE_CHECKING, Any
 from .config.paths import AfterMMEngine
 
 if TYPE_CHECKING:
-    from .adapters import host_of, intermediates, load_plugs, plug_in, unplug
-    from .checkpoints import load_pretrained
-    from .lab.microscope.adapted import microscope
+    from .adapters import *  # noqa: F403
+    from .attention import *  # noqa: F403
+    from .backbones import *  # noqa: F403
+    from .checkpoints import *  # noqa: F403
+    from .lab.microscope.adapted import microscope  # noqa: F401
+    from .plugs import *  # noqa: F403
 
 __version__ = '0.1.0'
 
-__all__ = [
-    'host_of',
-    'intermediates',
-    'load_plugs',
-    'load_pretrained',
-    'microscope',
-    'plug_in',
-    'unplug',
-]
-
-# Where the names are found that are not in vitplug.adapters.
-_PACKAGES = {'load_pretrained': 'checkpoints', 'microscope': 'lab.microscope.adapted'}
+# Public names, by the part of the package that has them.
+_NAMES = {
+    'adapters': ('host_of', 'intermediates', 'load_plugs', 'plug_in', 'unplug'),
+    'attention': ('attend', 'fused_attention'),
+    'backbones': (
+        *('VisionTransformer', 'DistilledVisionTransformer', 'FoundationTransformer', 'SwinTransformer'),
+        *('SwinTransformerV2', 'MViT', 'T2T_ViT', 'PoolingVisionTransformer', 'MlpMixer', 'LVT'),
+    ),
+    'checkpoints': ('load_pretrained',),
+    'lab.microscope.adapted': ('microscope',),
+    'plugs': (
+        *('ContextBroadcast', 'SqueezeExcite', 'UniformHead', 'RelPosBias', 'RelPosMlp'),
+        *('GaussianAttentionBias', 'ResidualAttention', 'BroadAttention', 'Refiner'),
+    ),
+}
+_PACKAGES = {name: package for package, names in _NAMES.items() for name in names}
+__all__ = [*_PACKAGES]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _PACKAGES:
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    value = globals()[name] = getattr(import_module(f'vitplug.{_PACKAGES.get(name, "adapters")}'), name)
+    value = globals()[name] = getattr(import_module(f'vitplug.{_PACKAGES[name]}'), name)
     return value
 
 
