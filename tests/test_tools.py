@@ -120,7 +120,9 @@ def test_sigterm_and_bad_files_at_once(run, tmp_path, digits):
     for line in killed.stdout:
         if 'Iter(train)' in line:
             break
+    begin = time.monotonic()
     while killed.poll() is None:  # a second one, too, up to the last moment
+        assert time.monotonic() - begin < 300, 'it does not end'
         os.killpg(killed.pid, signal.SIGTERM)
         time.sleep(0.01)
     _, errors = killed.communicate(timeout=120)

@@ -46,11 +46,13 @@ class InterruptionHook(Hook):
         self.interval = interval
         self.received: signal.Signals | None = None
         self.handlers: dict = {}
+        # Workers of loaders see it, too.
+        self.is_ending = torch.zeros(1, dtype=torch.bool).share_memory_()
 
     def before_train(self, runner) -> None:
         """Starts to listen, and runs a validation that is due."""
         for loop in filter(None, (runner.train_loop, runner.val_loop)):
-            loop.dataloader.worker_init_fn = partial(_start_worker, loop.dataloader.worker_init_fn)
+            loop.dataloader.worker_init_fn = partial(_start_worker, loop.dataloader.worker_init_fn, self.is_ending)
         if threading.current_thread() is threading.main_thread():  # to which Python delivers signals
             self.handlers = {number: signal.signal(number, self._note) for number in SIGNALS}
         if validation_is_due(runner):
@@ -74,6 +76,7 @@ class InterruptionHook(Hook):
 
     def after_train(self, runner) -> None:
         """Stops to listen."""
+        self.is_ending.fill_(True)
         for number, handler in self.handlers.items():
             signal.signal(number, handler)
 
@@ -84,6 +87,7 @@ class InterruptionHook(Hook):
             saved = Path(runner.work_dir, INTERRUPTED)
             if dist.is_main_process():
                 Path(runner.work_dir, 'last_checkpoint').write_text(str(saved))
+            self.is_ending.fill_(True)
             name = self.received.name if self.received else 'a signal to another process'
             raise TrainingStopped(f'stopped by {name} and saved: --resume goes on from {saved}')
 
@@ -108,17 +112,21 @@ def validation_is_due(runner) -> bool:
     return position >= loop.val_begin and (position % loop.val_interval == 0 or position == end)
 
 
-def _start_worker(init_fn, worker_id: int) -> None:
+def _start_worker(init_fn, is_ending: torch.Tensor, worker_id: int) -> None:
     """Lets a worker of a loader outlive signals that a scheduler or a terminal sends to all processes of a job."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    threading.Thread(target=_heed_parent, daemon=True).start()
+    threading.Thread(target=_heed_parent, args=(is_ending,), daemon=True).start()
     if init_fn is not None:
         init_fn(worker_id)
 
 
-def _heed_parent() -> None:
-    """Ends a worker on the SIGTERM of its own training, which is how loaders end workers."""
-    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != os.getppid():
+def _heed_parent(is_ending: torch.Tensor) -> None:
+    """Ends a worker on the SIGTERM of its own training, which is how loaders end workers.
+
+    Two signals of one kind are one while they wait, under the name of the first sender: when the training ends,
+    anyone's counts, or a scheduler's would hide it.
+    """
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != os.getppid() and not is_ending:
         pass
     os._exit(0)
