@@ -455,7 +455,7 @@ def run_lvt(state: State, images: Tensor) -> Tensor:
     """Scores of the tiny network, of the class token and all others with class attention, of the mean without it."""
     names = {name.removeprefix('backbone.'): value for name, value in state.items()}
     depths, heads, strides = (TINY_LVT[name] for name in ('depths', 'heads', 'strides'))
-    oracle = lvt_oracle.Oracle(names, depths, heads, strides, lvt_oracle.Plugs())
+    oracle = lvt_oracle.Oracle(names, depths, heads, strides)
     x = oracle.stages(images)[-1]
     if 'cls_token' not in state:
         return oracle.linear('head', oracle.norm('norm', x).mean((1, 2)))
