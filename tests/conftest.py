@@ -23,7 +23,7 @@ settings.load_profile('vitplug')
 
 
 def pytest_addoption(parser):
-    parser.addoption('--plug', metavar='MODULE:CLASS', help="run the contract on this plug in place of vitplug's own")
+    parser.addoption('--plug', metavar='MODULE.CLASS', help="run the contract on this plug in place of vitplug's own")
     parser.addoption(
         '--quick',
         action='store_true',
@@ -33,10 +33,10 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     """Puts the plug where the contract finds it, before its tests are collected."""
-    if path := config.getoption('--plug'):
+    if text := config.getoption('--plug'):
         from contract_of_plug import ContractOfPlug
 
-        config.pluginmanager.register(ContractOfPlug(path))
+        config.pluginmanager.register(ContractOfPlug(text))
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m leaves tests out, so that the sample is the same with any -m

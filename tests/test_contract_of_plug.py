@@ -30,7 +30,7 @@ class Swap(nn.Module):
 @pytest.mark.slow
 def test_hosts_that_refuse_the_plug_are_skipped_with_the_reason(tmp_path):
     (tmp_path / 'own_plugs.py').write_text(PAIRS)
-    options = ('--plug', 'own_plugs:Pairs', '-k', 'deepcopy', '-p', 'no:cacheprovider', '-n0', '-v')
+    options = ('--plug', 'own_plugs.Pairs', '-k', 'deepcopy', '-p', 'no:cacheprovider', '-n0', '-v')
     run = subprocess.run(
         [sys.executable, '-m', 'pytest', str(TESTS / 'test_contract.py'), *options],
         env=os.environ | dict(PYTHONPATH=os.pathsep.join([str(tmp_path), str(TESTS.parent)])),
@@ -40,5 +40,7 @@ def test_hosts_that_refuse_the_plug_are_skipped_with_the_reason(tmp_path):
     )
     assert run.returncode == 0, run.stdout + run.stderr
     assert 'vit refuses the plug: block 0 has 3 heads, and needs pairs of them' in run.stdout
-    assert all(f'[{host}-Pairs] PASSED' in run.stdout for host in ('vit-even-heads', 'swin', 'pit', 'mvit-cls'))
-    assert '[vit-Pairs] SKIPPED' in run.stdout and '[mixer-Pairs] SKIPPED' in run.stdout
+    assert all(
+        f'[{host}-own_plugs.Pairs] PASSED' in run.stdout for host in ('vit-even-heads', 'swin', 'pit', 'mvit-cls')
+    )
+    assert '[vit-own_plugs.Pairs] SKIPPED' in run.stdout and '[mixer-own_plugs.Pairs] SKIPPED' in run.stdout

@@ -1,5 +1,6 @@
 """From the ``plugs`` argument of a model to plugs."""
 
+import importlib.util
 import inspect
 import sys
 from collections.abc import Mapping, Sequence
@@ -54,6 +55,13 @@ def plugs_text(plugs: str | Sequence) -> str:
     return text
 
 
+def _missing_module(name: str) -> str:
+    """What to do if Python does not find the module of a path; '' if it does, or there is no path."""
+    module = name.partition('.')[0]
+    found = module == name or importlib.util.find_spec(module)
+    return '' if found else f'; Python finds no module {module!r}: add its folder to PYTHONPATH'
+
+
 def _build_plug(cfg: Mapping) -> Plug:
     if not isinstance(cfg, Mapping) or 'type' not in cfg:
         raise ValueError(f"plugs: {cfg!r} is no plug; expected a dict such as dict(type='ContextBroadcast')")
@@ -65,7 +73,7 @@ def _build_plug(cfg: Mapping) -> Plug:
         known = registry.PLUGS.module_dict if registry else TYPES
         raise ValueError(
             f'plugs: type={name!r} is no plug; choose from {sorted(known)}{hint(str(name), known)}; one of your own is '
-            'found by its path, such as my_plugs.MixedHeads'
+            f'found by its path, such as my_plugs.MixedHeads{_missing_module(str(name))}'
         )
     allowed = list(inspect.signature(plug_class).parameters)
     unknown = sorted(set(settings) - set(allowed))
