@@ -14,9 +14,8 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -32,52 +31,39 @@ from vitplug.plugs.text import NONE
 from vitplug.statistics.seeds import compare, mean_and_sd
 from vitplug.tables import format_table
 
-from .pretrain import RECORD, make_trainer, vocabulary_content
+from .pretrain import RECORD, make_trainer
 
 WARMUP, ALL, HIGHEST = 0.1, 'all', 5.0
 #: Sentences, and the index of the class or a number.
 Example = tuple[tuple[str, ...], float]
-#: The metrics, of answers and predictions; those of correlation are NaN where either is constant.
+#: The metrics, of answers and predictions; a rank correlation is NaN where either is constant.
 METRICS = dict(
     accuracy=metrics.accuracy_score,
-    f1=lambda expected, found: metrics.f1_score(expected, found, zero_division=0),
     matthews=metrics.matthews_corrcoef,
-    pearson=lambda expected, found: stats.pearsonr(expected, found).statistic,
     spearman=lambda expected, found: stats.spearmanr(expected, found).statistic,
 )
 
 
-@dataclass(frozen=True)
-class Task:
-    """A task of GLUE.
+class Task(NamedTuple):
+    """A task of GLUE."""
 
-    Attributes:
-        columns: Names of the columns of the one or two sentences and of the label.
-        metrics: Names of :data:`METRICS`; the first one is in Refiner's Table 6.
-        labels: The classes; none if labels are numbers from 0 to 5.
-        epochs: Passes over the training data.
-        dev: The development sets.
-        both_orders: Whether training has each pair in both orders.
-        heading: The names of all columns; None for those in the first line.
-    """
-
-    columns: tuple[str, ...]
-    metrics: tuple[str, ...] = ('accuracy',)
-    labels: tuple[str, ...] = ('0', '1')
+    columns: tuple[str, ...]  # of the one or two sentences, and of the label
+    metric: str = 'accuracy'
+    labels: tuple[str, ...] = ('0', '1')  # none if they are numbers from 0 to 5
     epochs: int = 3
-    dev: tuple[str, ...] = ('dev',)
-    both_orders: bool = False
-    heading: tuple[str, ...] | None = None
+    dev: str = 'dev'
+    both_orders: bool = False  # whether training has each pair in both orders
+    heading: tuple[str, ...] | None = None  # names of all columns; None for those in the first line
 
 
 _ENTAILED, _CLASSES = ('entailment', 'not_entailment'), ('contradiction', 'entailment', 'neutral')
 TASKS = {
-    'CoLA': Task(('sentence', 'label'), ('matthews',), heading=('source', 'label', 'mark', 'sentence')),
+    'CoLA': Task(('sentence', 'label'), 'matthews', heading=('source', 'label', 'mark', 'sentence')),
     'SST-2': Task(('sentence', 'label')),
-    'MRPC': Task(('#1 String', '#2 String', 'Quality'), ('accuracy', 'f1'), both_orders=True),
-    'STS-B': Task(('sentence1', 'sentence2', 'score'), ('spearman', 'pearson'), (), epochs=10, both_orders=True),
-    'QQP': Task(('question1', 'question2', 'is_duplicate'), ('accuracy', 'f1')),
-    'MNLI': Task(('sentence1', 'sentence2', 'gold_label'), labels=_CLASSES, dev=('dev_matched', 'dev_mismatched')),
+    'MRPC': Task(('#1 String', '#2 String', 'Quality'), both_orders=True),
+    'STS-B': Task(('sentence1', 'sentence2', 'score'), 'spearman', (), epochs=10, both_orders=True),
+    'QQP': Task(('question1', 'question2', 'is_duplicate')),
+    'MNLI': Task(('sentence1', 'sentence2', 'gold_label'), labels=_CLASSES, dev='dev_matched'),
     'QNLI': Task(('question', 'sentence', 'label'), labels=_ENTAILED),
     'RTE': Task(('sentence1', 'sentence2', 'label'), labels=_ENTAILED, epochs=10),
 }
@@ -103,17 +89,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     add('--length', type=int, default=128, metavar='N', help='most tokens of an example (default 128)')
     args = parser.parse_args(argv)
     data = {
-        name: {split: read_examples(name, args.data, split) for split in ('train', *TASKS[name].dev)}
+        name: [read_examples(name, args.data, split) for split in ('train', TASKS[name].dev)]
         for name in (TASKS if args.task == ALL else [args.task])
     }  # all, before anything is trained
-    for name, splits in data.items():
+    for name, (train, dev) in data.items():
         for seed in range(args.seeds):
-            run(name, splits, seed, args)
+            run(name, train, dev, seed, args)
     print(table(Path(args.out)))
     return 0
-
-
-# --- files ---
 
 
 def read_examples(name: str, data: str | Path, split: str) -> list[Example]:
@@ -121,116 +104,90 @@ def read_examples(name: str, data: str | Path, split: str) -> list[Example]:
 
     Lines with another number of fields or a wrong label are left out, as by ELECTRA's code, and counted in a line.
 
-    Args:
-        name: The task.
-        data: The folder with a folder for each task.
-        split: Name of the file without its ending.
-
     Raises:
         FileNotFoundError: If there is no such file.
         ValueError: If no line can be read.
     """
     task, path = TASKS[name], Path(data, name, f'{split}.tsv')
+    numbers = {label: index for index, label in enumerate(task.labels)}
+    examples, left_out = [], 0
     with open(path, encoding='utf-8-sig', newline='') as file:
-        lines = csv.DictReader(file, task.heading, restkey='more', delimiter='\t', quoting=csv.QUOTE_NONE)
-        found = [_example(task, fields) for fields in lines]
-    examples = [example for example in found if example is not None]
-    if len(examples) < len(found):
-        print(f'{path}: {len(found) - len(examples)} lines left out, {len(examples)} kept')
+        for fields in csv.DictReader(file, task.heading, restkey='more', delimiter='\t', quoting=csv.QUOTE_NONE):
+            *texts, label = map(fields.get, task.columns)
+            is_number = not task.labels and label and re.fullmatch(r'\d+(\.\d*)?', label)
+            target = float(label) if is_number else numbers.get(label, math.inf)
+            if 'more' in fields or None in texts or target > HIGHEST:
+                left_out += 1
+            else:
+                examples.append((tuple(texts), target))
+    if left_out:
+        print(f'{path}: {left_out} lines left out, {len(examples)} kept')
     if not examples:
         raise ValueError(f'{path} has no example: expected columns {task.columns}, labels {task.labels or "0 to 5"}')
     return examples
 
 
-def _example(task: Task, fields: Mapping[str, Any]) -> Example | None:
-    """The sentences and the target in a line; None if it cannot be read."""
-    *sentences, label = map(fields.get, task.columns)
-    if 'more' in fields or None in (*sentences, label):
-        return None
-    if label in task.labels:
-        return tuple(sentences), task.labels.index(label)
-    number = float(label) if not task.labels and re.fullmatch(r'\d+(\.\d*)?', label) else HIGHEST + 1
-    return (tuple(sentences), number) if number <= HIGHEST else None
-
-
-# --- trainings ---
-
-
 def classifier(folder: str, num_outputs: int) -> tuple[nn.Module, Any]:
     """The model of a folder of ``pretrain`` with its plugs and a new head for sentences, and its tokenizer.
-
-    Args:
-        folder: The folder.
-        num_outputs: Outputs of the head; 1 for a number.
 
     Raises:
         ValueError: If it lacks weights.
     """
     import transformers
 
-    config = transformers.AutoConfig.from_pretrained(folder, num_labels=num_outputs)
-    plugs = getattr(config, 'plugs', NONE)
     network, loading = transformers.AutoModelForSequenceClassification.from_pretrained(
-        folder, config=config, output_loading_info=True
+        folder, num_labels=num_outputs, output_loading_info=True
     )
     if lacking := [key for key in loading['missing_keys'] if not re.search('classifier|pooler', key)]:
         raise ValueError(f'--model {folder} lacks weights of the model, such as {lacking[0]}')
+    plugs = network.config.plugs
     plug_in(network, plugs)
     network = network if plugs == NONE else load_plugs(network, folder)
     return network, transformers.AutoTokenizer.from_pretrained(folder)
 
 
-def run(name: str, data: dict[str, Sequence[Example]], seed: int, args: argparse.Namespace) -> None:
+def run(name: str, train: Sequence[Example], dev: Sequence[Example], seed: int, args: argparse.Namespace) -> None:
     """Trains and evaluates, unless there is a result of the same content.
 
     Raises:
-        ValueError: If a loss or a prediction is not finite.
+        ValueError: If a prediction is not finite.
     """
     from transformers import DataCollatorWithPadding
 
     task = TASKS[name]
     torch.manual_seed(seed)
     model, tokenizer = classifier(args.model, len(task.labels) or 1)
-    label, epochs = model.base_model.config.plugs, args.epochs or task.epochs
+    label, epochs = model.config.plugs, args.epochs or task.epochs
     weights = sorted([Path(args.model, 'config.json'), *Path(args.model).glob('*.safetensors')])
-    record = Path(args.model, RECORD)
-    before = json.loads(record.read_text()) if record.is_file() else {}
-    before.pop('plugs', None)
-    # What results depend on beside plugs and weights: data, recipe and how the weights were trained.
+    before = {key: made for key, made in json.loads(Path(args.model, RECORD).read_text()).items() if key != 'plugs'}
+    # What results depend on beside plugs and weights: data, recipe, and how the weights were trained.
     recipe = (args.lr, args.layer_decay, args.batch, args.length, epochs)
-    shared = of_names(map(repr, (data, recipe, vocabulary_content(tokenizer), before)))
+    shared = of_names(map(repr, (train, dev, recipe, before)))
     made_of = dict(plugs=label, weights=of_names(map(of_file, weights)), shared=shared)
     path = Path(args.out, name, f'{label}_seed{seed}_{of_names([repr(made_of)])}.json')
     if path.is_file():
         return
-    turned = [(texts[::-1], target) for texts, target in data['train'] if task.both_orders]
-    sets = {
-        split: [
-            # Of two sentences, the longer one is cut. Targets that are numbers are up to 1.
-            dict(
-                tokenizer(*texts, truncation='longest_first', max_length=args.length),
-                labels=target if task.labels else target / HIGHEST,
-            )
-            for texts, target in examples
-        ]
-        for split, examples in (data | dict(train=[*data['train'], *turned])).items()
-    }
-    steps = epochs * math.ceil(len(sets['train']) / args.batch)
-    given = dict(train_dataset=sets['train'], data_collator=DataCollatorWithPadding(tokenizer))
+
+    def encoded(texts: Sequence[str], target: float) -> Mapping[str, Any]:
+        """Of two sentences, the longer one is cut; targets that are numbers are up to 1."""
+        found = tokenizer(*texts, truncation='longest_first', max_length=args.length)
+        return found | dict(labels=target if task.labels else target / HIGHEST)
+
+    turned = [(texts[::-1], target) for texts, target in train if task.both_orders]
+    train_set = [encoded(*example) for example in [*train, *turned]]
+    steps = epochs * math.ceil(len(train_set) / args.batch)
+    given = dict(train_dataset=train_set, data_collator=DataCollatorWithPadding(tokenizer))
     settings = dict(save_strategy='no', logging_strategy='no')
     trainer = make_trainer(model, args, steps, WARMUP * steps, seed, given, **settings)
     trainer.train()
-    values: dict[str, float | None] = {}
-    for split in task.dev:
-        logits = trainer.predict(sets[split]).predictions
-        if not np.isfinite(logits).all():
-            raise ValueError(f'{name}: predictions are not finite: set a lower --lr than {args.lr:g}')
-        predicted = logits.argmax(1) if task.labels else logits[:, 0]
-        for metric in task.metrics:
-            value = 100 * float(METRICS[metric]([target for _, target in data[split]], predicted))
-            values['mismatched ' * split.endswith('mismatched') + metric] = value if math.isfinite(value) else None
-    write_text(path, json.dumps(made_of | dict(seed=seed, values=values), indent=1))
-    print(f'{name}, {label}, seed {seed}: {values}', flush=True)
+    logits = trainer.predict([encoded(*example) for example in dev]).predictions
+    if not np.isfinite(logits).all():
+        raise ValueError(f'{name}: predictions are not finite: set a lower --lr than {args.lr:g}')
+    predicted = logits.argmax(1) if task.labels else logits[:, 0]
+    found = 100 * float(METRICS[task.metric]([target for _, target in dev], predicted))
+    value = found if math.isfinite(found) else None
+    write_text(path, json.dumps(made_of | dict(seed=seed, value=value), indent=1))
+    print(f'{name}, {label}, seed {seed}: {task.metric} {value}', flush=True)
 
 
 def table(out: Path) -> str:
@@ -239,12 +196,11 @@ def table(out: Path) -> str:
     Results are compared where they share data, recipe and pre-training. An undefined correlation counts for no mean.
     """
     found: dict[tuple[str, str, str], dict[str, dict[int, float]]] = {}
-    for name in TASKS:
+    for name, task in TASKS.items():
         for one in (json.loads(path.read_text()) for path in sorted(out.glob(f'{name}/*.json'))):
-            for metric, value in one['values'].items():
-                labels = found.setdefault((name, metric, one['shared'][:6]), {})
-                by_seed = labels.setdefault(f'{one["plugs"]} {one["weights"][:6]}', {})
-                by_seed.update({} if value is None else {one['seed']: value})
+            labels = found.setdefault((name, task.metric, one['shared'][:6]), {})
+            by_seed = labels.setdefault(f'{one["plugs"]} {one["weights"][:6]}', {})
+            by_seed.update({} if one['value'] is None else {one['seed']: one['value']})
     rows = [('task', 'metric', 'content', 'plugs and weights', 'seeds', 'mean', 'sd', 'difference', '95 %', 'verdict')]
     for key, labels in found.items():
         plain = next((label for label in labels if label.startswith(f'{NONE} ')), None)

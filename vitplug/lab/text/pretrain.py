@@ -2,11 +2,10 @@
 
 BERT-Small is the masked language model that ELECTRA's authors compare with (Clark et al., ICLR 2020): ELECTRA's small
 network, whose embeddings are narrower than its tokens, trained on masked words. transformers has it as ElectraModel,
-with its sizes as defaults, and trains it.
+with its sizes as defaults, masks the words and trains it.
 """
 
 import json
-import math
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch import nn
+from torch.utils.data import Dataset, Subset
 
 from vitplug.adapters import plug_in
 from vitplug.commands import command_parser
@@ -24,8 +23,8 @@ from vitplug.files.whole import write_text
 from vitplug.plugs.text import NONE, PLUGS_HELP, label_of
 
 HELD_OUT, MOST_HELD_OUT, RECORD = 50, 512, 'made_of.json'
-NUM_SPECIAL, TWO_SEGMENTS, MASKED, REPLACED, IGNORED = 3, 0.9, 0.15, 0.85, -100
-WEIGHT_DECAY, EPSILON, CLIP = 0.01, 1e-6, 1.0
+NUM_SPECIAL, TWO_SEGMENTS, WEIGHT_DECAY, EPSILON = 3, 0.9, 0.01, 1e-6
+MASKS = dict(mlm_probability=0.15, mask_replace_prob=0.85, random_replace_prob=0.0)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -61,30 +60,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     made_of |= dict(
         plugs=label_of(args.plugs),
         model={key: value for key, value in config.to_diff_dict().items() if key != 'transformers_version'},
-        vocabulary=vocabulary_content(tokenizer),
+        vocabulary=of_file(args.vocab),
         text=of_names(map(of_file, files)),
     )
     transformers.set_seed(args.seed)
     model = plug_in(transformers.ElectraForMaskedLM(config), args.plugs)
     claim(Path(args.out), made_of)
-    parts = cut(files, tokenizer, args.length)
-    every = min(HELD_OUT, len(parts))
-    if every < 2:
-        raise ValueError(f'TEXT: {len(parts)} sequences of up to {args.length} tokens; at least 2 are needed')
-    trained = [part for index, part in enumerate(parts) if index % every < every - 1]
+    parts = Parts(files, tokenizer, args.length)
     data = dict(
-        train_dataset=MaskedWords(trained, tokenizer, args.seed),
-        eval_dataset=MaskedWords(parts[every - 1 :: every][:MOST_HELD_OUT], tokenizer, 0),  # always the same masks
-        data_collator=transformers.DataCollatorForTokenClassification(tokenizer),
+        train_dataset=Subset(parts, [index for index in range(len(parts)) if index % HELD_OUT]),
+        eval_dataset=Subset(parts, range(0, len(parts), HELD_OUT)[:MOST_HELD_OUT]),
+        data_collator=transformers.DataCollatorForLanguageModeling(tokenizer, **MASKS),
     )
-    last = transformers.trainer_utils.get_last_checkpoint(args.out)
     settings = {f'{what}_strategy': 'steps' for what in ('eval', 'logging', 'save')}
     settings |= {f'{what}_steps': args.save_every for what in ('eval', 'logging', 'save')}
-    settings |= dict(eval_on_start=last is None, save_total_limit=2)
+    settings |= dict(save_total_limit=2, prediction_loss_only=True, logging_nan_inf_filter=False)
     trainer = make_trainer(model, args, args.steps, args.warmup, args.seed, data, **settings)
-    trainer.compute_loss = masked_loss
-    trainer.train(resume_from_checkpoint=last)
-    trainer.save_state()
+    trainer.train(resume_from_checkpoint=transformers.trainer_utils.get_last_checkpoint(args.out))
     tokenizer.save_pretrained(args.out)
     model.save_pretrained(args.out)
     return 0
@@ -104,79 +96,35 @@ def claim(folder: Path, made_of: dict[str, Any]) -> None:
         raise ValueError(f'{folder} is made of other {", ".join(differing)}; choose another --out')
 
 
-# --- words ---
+class Parts(Dataset):
+    """Documents, which blank lines part, as sequences of at most ``length`` tokens; none has parts of two.
 
-
-def vocabulary_content(tokenizer: Any) -> str:
-    """The hash of a vocabulary: its tokens in their order."""
-    words = tokenizer.get_vocab()
-    return of_names(sorted(words, key=words.get))
-
-
-def cut(files: Iterable[Path], tokenizer: Any, length: int) -> list[np.ndarray]:
-    """Documents, which blank lines part, as sequences of tokens; none has parts of two.
-
-    Args:
-        files: The texts; one at a time is in memory.
-        tokenizer: The tokenizer.
-        length: Most tokens of a sequence with its special ones.
-    """
-    parts, size, kind = [], length - NUM_SPECIAL, np.min_scalar_type(len(tokenizer))  # a corpus is large
-    for file in files:
-        for text in re.split(r'\n\s*\n', file.read_text('utf-8-sig')):
-            ids = np.asarray(tokenizer(text, add_special_tokens=False)['input_ids'], kind)
-            parts += [ids[at : at + size] for at in range(0, len(ids), size)]
-    return parts
-
-
-class MaskedWords(torch.utils.data.Dataset):
-    """Sequences of tokens without special ones, with masked words, as ELECTRA has them.
-
-    Nine of ten are in two segments. 15 % of the words of each, at least one, are to be predicted; 85 % of these become
-    ``[MASK]``. What is masked follows from seed, epoch and index: a training that goes on has the same masks.
+    Nine of ten sequences are in two segments, as ELECTRA has them.
     """
 
-    def __init__(self, parts: Sequence[np.ndarray], tokenizer: Any, seed: int):
-        self.parts, self.tokenizer, self.seed, self.epoch = parts, tokenizer, seed, 0
-
-    def set_epoch(self, epoch: int) -> None:
-        """Called by accelerate before each pass."""
-        self.epoch = epoch
+    def __init__(self, files: Iterable[Path], tokenizer: Any, length: int):
+        self.tokenizer, self.parts = tokenizer, []
+        size, kind = length - NUM_SPECIAL, np.min_scalar_type(len(tokenizer))  # a corpus is large
+        for file in files:
+            for text in re.split(r'\n\s*\n', file.read_text('utf-8-sig')):
+                ids = np.asarray(tokenizer(text, add_special_tokens=False)['input_ids'], kind)
+                self.parts += [ids[at : at + size] for at in range(0, len(ids), size)]
 
     def __len__(self) -> int:
         return len(self.parts)
 
     def __getitem__(self, index: int) -> dict[str, list[int]]:
-        """``input_ids``, ``token_type_ids``, and ``labels``: the tokens to predict, and -100 elsewhere."""
-        draw = np.random.default_rng((self.seed, self.epoch, index))
         words, start, end = self.parts[index].tolist(), self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
-        middle = len(words) // 2 if draw.random() < TWO_SEGMENTS else len(words)
-        second = [*words[middle:], end] if middle < len(words) else []
-        ids = np.array([start, *words[:middle], end, *second], np.int64)
-        places = np.flatnonzero(~np.isin(ids, self.tokenizer.all_special_ids))
-        chosen = draw.permutation(places)[: max(1, round(MASKED * len(places)))]
-        labels = np.full_like(ids, IGNORED)
-        labels[chosen] = ids[chosen]
-        ids[chosen[draw.random(len(chosen)) < REPLACED]] = self.tokenizer.mask_token_id
-        types = [0] * (len(ids) - len(second)) + [1] * len(second)
-        return dict(input_ids=ids.tolist(), token_type_ids=types, labels=labels.tolist())
+        middle = len(words) // 2 if np.random.default_rng(index).random() < TWO_SEGMENTS else len(words)
+        first, second = [start, *words[:middle], end], [*words[middle:], end] if words[middle:] else []
+        return dict(input_ids=first + second, token_type_ids=[0] * len(first) + [1] * len(second))
 
 
 # --- training, for GLUE too ---
 
 
-def masked_loss(model: nn.Module, inputs: dict[str, Tensor], return_outputs: bool = False, **rest: Any) -> Any:
-    """Mean cross-entropy of the masked words of a batch; these alone go through the head."""
-    labels = inputs['labels']
-    tokens = model.electra(**{name: value for name, value in inputs.items() if name != 'labels'}).last_hidden_state
-    chosen = labels != IGNORED
-    logits = model.generator_lm_head(model.generator_predictions(tokens[chosen]))
-    loss = cross_entropy(logits, labels[chosen])
-    return (loss, dict(loss=loss)) if return_outputs else loss
-
-
 def make_optimizer(model: nn.Module, lr: float, layer_decay: float = 1.0) -> torch.optim.AdamW:
-    """AdamW with learning rates by layer, and no weight decay of biases and norms.
+    """AdamW with learning rates by layer, and no weight decay of biases, norms and scalars of plugs.
 
     With L blocks, the head learns at ``lr``, block i (from 0) at ``lr * layer_decay ** (L + 1 - i)``, embeddings at
     ``lr * layer_decay ** (L + 2)``, as in ELECTRA's code. A block's plugs learn at the rate of the block.
@@ -193,32 +141,15 @@ def make_optimizer(model: nn.Module, lr: float, layer_decay: float = 1.0) -> tor
 def make_trainer(
     model: nn.Module, args: Any, steps: int, warmup: float, seed: int, data: dict[str, Any], **settings: Any
 ) -> Any:
-    """transformers' ``Trainer``: linear warm-up times linear decay to 0, gradients of norm 1 at most.
-
-    Args:
-        model: The model.
-        args: Options of the command: ``out``, ``batch``, ``lr``, and ``layer_decay`` if rates differ by layer.
-        steps: Steps of the training.
-        warmup: Steps of the warm-up.
-        seed: Seed of the order of the data and of dropout.
-        data: The Trainer's ``train_dataset``, ``data_collator`` and ``eval_dataset``.
-        settings: Further ``TrainingArguments``.
+    """transformers' ``Trainer`` on its data sets and collator: linear warm-up times linear decay to 0.
 
     Raises:
         ValueError: If each step would have more than ``args.batch`` examples.
     """
     import transformers
 
-    class FiniteLoss(transformers.TrainerCallback):
-        """Ends a training whose loss is not finite, before anything of it is saved."""
-
-        def on_log(self, args, state, control, logs=None, **rest) -> None:
-            if not all(math.isfinite(value) for name, value in (logs or {}).items() if name in ('loss', 'eval_loss')):
-                raise ValueError(f'the loss is not finite at step {state.global_step}: set a lower --lr')
-
     settings |= dict(per_device_train_batch_size=args.batch, per_device_eval_batch_size=args.batch, max_steps=steps)
-    settings |= dict(logging_nan_inf_filter=False, remove_unused_columns=False, max_grad_norm=CLIP)
-    settings |= dict(report_to='none', disable_tqdm=True, dataloader_pin_memory=torch.cuda.is_available())
+    settings |= dict(disable_tqdm=True, dataloader_pin_memory=torch.cuda.is_available())
     settled = transformers.TrainingArguments(args.out, seed=seed, data_seed=seed, **settings)
     if settled.train_batch_size * settled.world_size != args.batch:
         raise ValueError('several GPUs would make the batch larger than --batch: set CUDA_VISIBLE_DEVICES=0')
@@ -226,4 +157,4 @@ def make_trainer(
     rate = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: (1 - step / steps) * min(1.0, step / max(warmup, 1.0))
     )
-    return transformers.Trainer(model, settled, optimizers=(optimizer, rate), callbacks=[FiniteLoss()], **data)
+    return transformers.Trainer(model, settled, optimizers=(optimizer, rate), **data)
