@@ -196,7 +196,6 @@ def test_shared_parameters_count_once():
 
 # --- elementwise work of plugs ---
 
-TOKENS_S, DIMS_S, LAYERS_S = 197, 384, 12
 # Additional FLOPs of ViT-S in millions, Tables 13 and 14 of the paper of Context Broadcasting.
 PAPERS_MILLIONS = {
     'cb': 0.9,
@@ -209,16 +208,8 @@ PAPERS_MILLIONS = {
 @pytest.mark.parametrize('plug', PAPERS_MILLIONS)
 def test_elementwise_work_of_cb_is_the_papers(plug):
     costs = costs_of(f'context_broadcast/deit-s-p16-{plug}_8xb128-300e_in1k.py', (3, 224, 224))
-    assert round(costs.elements['backbone.plugs.cb']['elementwise'] / 1e6, 1) == PAPERS_MILLIONS[plug]
+    assert round(costs.elements['backbone.plugs.cb'] / 1e6, 1) == PAPERS_MILLIONS[plug]
     assert costs.elements.keys() == {'backbone.plugs.cb'} and 'backbone.plugs.cb' not in costs.macs
-
-
-def test_reductions_count_what_goes_in():
-    costs = costs_of('context_broadcast/deit-s-p16-cb_8xb128-300e_in1k.py', (3, 224, 224))
-    tokens = LAYERS_S * TOKENS_S * DIMS_S
-    assert costs.elements['backbone.plugs.cb'] == {'elementwise': tokens, 'reduction': tokens}
-    gated = costs_of('context_broadcast/deit-s-p16-cb-gate_8xb128-300e_in1k.py', (3, 224, 224))
-    assert gated.elements['backbone.plugs.cb'] == {'elementwise': tokens}
 
 
 # --- bad input ---

@@ -11,14 +11,13 @@ from vitplug.config.reading import CONFIG_HELP, read_config
 from vitplug.tables import format_table
 from vitplug.tasks.libraries import TASKS, check_scope
 
-from .costs import KINDS, build_model, count_costs
+from .costs import ELEMENTWISE, build_model, count_costs
 from .image_size import read_image_size
 
 EXPLANATION = """\
 a MAC is one multiply-accumulate of a convolution or matrix product, including attention (in its plain form);
-norms, activations, softmax, pooling and interpolation are counted only for plugs, in two other columns:
-elementwise is the number of output elements of products, quotients and exponentials (an addition belongs to
-the product before it), reduction is the number of input elements of means, sums, maxima and softmax"""
+elementwise, which is counted only for plugs, is the number of output elements of products, quotients and
+exponentials (an addition belongs to the product before it); norms, softmax and means are not counted"""
 
 
 def print_config(argv: Sequence[str] | None = None) -> None:
@@ -69,13 +68,12 @@ def get_flops(argv: Sequence[str] | None = None) -> None:
     size = read_image_size(cfg, args.shape)
     model = build_model(cfg)
     costs = count_costs(model, cfg.default_scope, size.chw)
-    rows = [('part', 'parameters', 'MACs', *KINDS)]
-    for part in {**costs.parameters, **costs.macs, **costs.elements}:
-        elements = [f'{costs.elements[part][kind]:,}' if part in costs.elements else '' for kind in KINDS]
-        rows.append((part, f'{costs.parameters.get(part, 0):,}', f'{costs.macs.get(part, 0):,}', *elements))
-    totals = [f'{sum(counts[kind] for counts in costs.elements.values()):,}' for kind in KINDS]
-    rows.append(('total', f'{costs.total_parameters:,}', f'{costs.total_macs:,}', *totals))
-    print(format_table(rows, numeric=(1, 2, 3, 4)))
+    counts = (costs.parameters, costs.macs, costs.elements)
+    rows = [('part', 'parameters', 'MACs', ELEMENTWISE)]
+    for part in {part: None for count in counts for part in count}:
+        rows.append((part, *(f'{count.get(part, 0):,}' for count in counts)))
+    rows.append(('total', *(f'{sum(count.values()):,}' for count in counts)))
+    print(format_table(rows, numeric=(1, 2, 3)))
     print(
         f'\n{costs.total_parameters / 1e6:.3f} M parameters, {costs.total_macs / 1e9:.3f} G MACs of an image of {size}'
     )

@@ -4,10 +4,9 @@ Models are built and run on torch's meta device, which has shapes but no numbers
 any size. Convolutions and matrix products are counted by torch, including those of attention in its plain form: fused
 and plain forms give the same result, and which one runs depends on the machine. Papers call the same quantity FLOPs.
 
-Elementwise operations and reductions are counted only for plugs, separately from MACs; Context Broadcasting has no
-matrix products at all. One per output element of a product, quotient, exponential or similar is elementwise, one per
-input element of a mean, sum, maximum or softmax is a reduction. Additions belong to the product before them; copies,
-casts and comparisons are not counted either.
+Elementwise operations are counted only for plugs, separately from MACs; Context Broadcasting has no matrix products at
+all. They are one per output element of a product, quotient, exponential or similar. Additions belong to the product
+before them; means, softmax, copies, casts and comparisons are not counted either.
 """
 
 import logging
@@ -34,24 +33,20 @@ from vitplug.tasks.libraries import TASKS
 
 REST = 'rest'
 PLUGS = 'backbone.plugs.'
-MACS, ELEMENTWISE, REDUCTION = 'macs', 'elementwise', 'reduction'
+MACS, ELEMENTWISE = 'macs', 'elementwise'
 # The parts that the hosts' blocks have under these names.
 BRANCHES = {
     'attn': 'backbone.attention',
     'token_mix': 'backbone.token_mix',
     **dict.fromkeys(('ffn', 'mlp', 'channel_mix'), 'backbone.mlp'),
 }
-# Operators that torch's counter leaves out.
-KINDS = {
-    ELEMENTWISE: 'mul mul_ div div_ lerp lerp_ addcmul addcmul_ addcdiv pow sqrt rsqrt reciprocal exp exp_ log log1p '
-    'sin cos sigmoid tanh erf gelu silu softplus hardtanh sign',
-    REDUCTION: 'amax amin max mean min sum var var_mean _softmax _log_softmax',
-}
-KIND_OF = {getattr(torch.ops.aten, name): kind for kind, names in KINDS.items() for name in names.split()}
-# How often they are counted, by shapes.
-FORMULAS = {
-    ELEMENTWISE: lambda *shapes, out_shape, **settings: prod(out_shape),
-    REDUCTION: lambda shape, *others, out_shape, **settings: prod(shape),
+# Operators that torch's counter leaves out, and how often they are counted.
+NAMES = (
+    'mul mul_ div div_ lerp lerp_ addcmul addcmul_ addcdiv pow sqrt rsqrt reciprocal exp exp_ log log1p '
+    'sin cos sigmoid tanh erf gelu silu softplus hardtanh sign'
+)
+COUNTED = {
+    getattr(torch.ops.aten, name): lambda *shapes, out_shape, **settings: prod(out_shape) for name in NAMES.split()
 }
 
 
@@ -62,12 +57,12 @@ class Costs:
     Attributes:
         parameters: Number of parameters, by part.
         macs: Multiply-accumulates, by part that was run.
-        elements: Elementwise operations and reductions, by plug that was run and has some.
+        elements: Elementwise operations, by plug that was run and has some.
     """
 
     parameters: Mapping[str, int]
     macs: Mapping[str, int]
-    elements: Mapping[str, Mapping[str, int]]
+    elements: Mapping[str, int]
 
     @property
     def total_parameters(self) -> int:
@@ -138,14 +133,13 @@ def count_costs(model: nn.Module, scope: str, chw: tuple[int, int, int]) -> Cost
             'classifiers, segmentors with decode heads, and detectors with dense or RoI heads'
         ) from error
     macs = {part: found[MACS] for part, found in counts.items() if found[MACS]}
-    elements = {part: +Counter({kind: found[kind] for kind in KINDS}) for part, found in counts.items()}
-    of_plugs = {part: found for part, found in elements.items() if part.startswith(PLUGS) and found}
-    return Costs(count_parameters(model, labels), macs, of_plugs)
+    own = {part: found[ELEMENTWISE] for part, found in counts.items() if part.startswith(PLUGS) and found[ELEMENTWISE]}
+    return Costs(count_parameters(model, labels), macs, own)
 
 
 def count_operations(labels: Mapping[nn.Module, str], forward: Callable[[], object]) -> dict[str, Counter[str]]:
-    """MACs, elementwise operations and reductions of a forward pass, by the innermost labelled module."""
-    counter = FlopCounterMode(display=False, custom_mapping={op: FORMULAS[kind] for op, kind in KIND_OF.items()})
+    """MACs and elementwise operations of a forward pass, by the innermost labelled module."""
+    counter = FlopCounterMode(display=False, custom_mapping=COUNTED)
     counts: dict[str, Counter[str]] = {}
     running = [REST]
     booked: Counter = Counter()
@@ -156,7 +150,7 @@ def count_operations(labels: Mapping[nn.Module, str], forward: Callable[[], obje
         own = counts.setdefault(running[-1], Counter())
         for op, count in (now - booked).items():
             # A multiply-accumulate is two floating point operations.
-            own.update({KIND_OF[op]: count} if op in KIND_OF else {MACS: count // 2})
+            own.update({ELEMENTWISE: count} if op in COUNTED else {MACS: count // 2})
         booked = now
 
     def enter(module: nn.Module, inputs: tuple) -> None:
