@@ -8,13 +8,12 @@
 """
 
 import argparse
-import gc
 import platform
 import statistics
 import sys
 import time
+import timeit
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -97,7 +96,10 @@ def step_of(model: nn.Module, images: Tensor, is_training: bool, dtype: torch.dt
     model.train(is_training)
 
     def step() -> None:
-        with torch.inference_mode(not is_training), _autocast(images, dtype):
+        with (
+            torch.inference_mode(not is_training),
+            torch.autocast(images.device.type, dtype, enabled=dtype is not None),
+        ):
             outs = model(images)
         if is_training:
             outs = outs if isinstance(outs, tuple | list) else [outs]
@@ -107,30 +109,18 @@ def step_of(model: nn.Module, images: Tensor, is_training: bool, dtype: torch.dt
     return step
 
 
-def _autocast(images: Tensor, dtype: torch.dtype | None) -> AbstractContextManager:
-    return torch.autocast(images.device.type, dtype) if dtype else nullcontext()
-
-
 def seconds_of(steps: Mapping[str, Callable[[], None]], seconds: float, device: str) -> dict[str, list[float]]:
     """Times of each step by round; all take turns, in both orders, for some seconds and at least five rounds."""
     wait = torch.cuda.synchronize if device == 'cuda' else lambda: None
     for step in [*steps.values()] * WARM_UP:
         step()
+    wait()
     times: dict[str, list[float]] = {name: [] for name in steps}
     end, done = time.perf_counter() + seconds, 0
-    gc.collect()
-    gc.disable()
-    try:
-        while done < ROUNDS or time.perf_counter() < end:
-            for name in steps if done % 2 else reversed(steps):
-                wait()
-                start = time.perf_counter()
-                steps[name]()
-                wait()
-                times[name].append(time.perf_counter() - start)
-            done += 1
-    finally:
-        gc.enable()
+    while done < ROUNDS or time.perf_counter() < end:
+        for name in steps if done % 2 else reversed(steps):
+            times[name].append(timeit.timeit(lambda name=name: (steps[name](), wait()), number=1))
+        done += 1
     return times
 
 
@@ -209,8 +199,7 @@ def counted(host: str, plugs: Sequence[str]) -> None:
     first = next(iter(counts.values()))
     rows = [COUNTS]
     for name, own in counts.items():
-        pairs = ((f'{a:,}', f'{a / b:.2f}') for a, b in zip(own, first, strict=True))
-        rows.append((name, *(text for pair in pairs for text in pair)))
+        rows.append((name, *(text for a, b in zip(own, first, strict=True) for text in (f'{a:,}', f'{a / b:.2f}'))))
     show(f'{host}: operations of inference and training, and calls of Python functions in inference', rows)
 
 
