@@ -142,11 +142,11 @@ def test_cells_that_fail_are_noted_and_repeated_by_the_next_call(tmp_path):
     cells = [cell_in(tmp_path, name) for name in ('a', 'fails', 'b')]
     engines.train(cells, jobs=2, told=lambda text: None)
     assert [cell.is_done for cell in cells] == [True, False, True]
-    assert 'error: no such data (exit status 1' in cells[1].error
+    assert cells[1].last_line == 'error: no such data'
     assert cells[0].curve(TOP1) == {1: 81.0, 2: 82.0}
     said = []
     engines.train(cells, jobs=1, told=said.append)
-    assert len(said) == 1 and '1 of 1: fails' in said[0]
+    assert len(said) == 1 and '1 of 1: fails, seed 0: error: no such data (exit status 1, see ' in said[0]
 
 
 @pytest.mark.integration
@@ -182,7 +182,7 @@ def test_jobs_of_submitit_train_cells(tmp_path):
     executor = submitit.AutoExecutor(tmp_path / 'jobs', 'local')
     executor.update_parameters(timeout_min=2)
     engines.train(cells, jobs=2, told=lambda text: None, executor=executor)
-    assert cells[0].is_done and not cells[1].is_done and cells[1].error
+    assert cells[0].is_done and not cells[1].is_done and cells[1].last_line
 
 
 @pytest.mark.integration
@@ -256,7 +256,7 @@ def test_value_that_is_not_finite_is_a_failure(tmp_path):
     path = folder / 'cells' / 'none_seed0_0' / '1' / 'vis_data' / 'scalars.json'
     path.write_text(json.dumps({'step': 2, TOP1: float('nan')}) + '\n')
     found, _ = report.summarise(folder)
-    assert 0 not in found.rows[0].values and 'no finite accuracy/top1' in found.rows[0].errors[0]
+    assert 0 not in found.rows[0].values and 'no finite accuracy/top1' in found.rows[0].open[0]
 
 
 def test_pictures_hold_long_names(tmp_path):

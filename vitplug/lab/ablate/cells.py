@@ -4,7 +4,7 @@ DIR/cells/<label>_seed<k>_<hash>/config.py          the resolved config
                                 /cell.json          label, seed, parameters, code of vitplug
                                 /*/vis_data/        what the training has logged (mmengine)
                                 /output.log         what it has printed
-                                /done, failed       how the training ended
+                                /done               once the training has ended well
 """
 
 import functools
@@ -28,7 +28,7 @@ from vitplug.files.folders import of_file, of_folder, of_names
 from vitplug.files.whole import write_text
 
 PACKAGE = Path(__file__).resolve().parents[2]
-CELL, CONFIG, OUTPUT, DONE, FAILED = 'cell.json', 'config.py', 'output.log', 'done', 'failed'
+CELL, CONFIG, OUTPUT, DONE = 'cell.json', 'config.py', 'output.log', 'done'
 # Parts of a config that a training's results depend on; the others are helpers of configs, records and tests.
 PARTS = ('auto_scale_lr', 'compile', 'custom_hooks', 'data_preprocessor', 'default_hooks', 'default_scope', 'load_from')
 PARTS += ('model', 'model_wrapper_cfg', 'optim_wrapper', 'param_scheduler', 'randomness', 'runner_type', 'strategy')
@@ -61,10 +61,10 @@ class Cell:
         return (self.folder / DONE).exists()
 
     @property
-    def error(self) -> str:
-        """Why the last training failed; empty if it has not."""
-        path = self.folder / FAILED
-        return path.read_text(encoding='utf-8').strip() if path.exists() and not self.is_done else ''
+    def last_line(self) -> str:
+        """What the training has printed last: how far it is, or why it failed; empty before it has begun."""
+        path = self.folder / OUTPUT
+        return path.read_text(errors='replace').strip().rpartition('\n')[2] if path.is_file() else ''
 
     @property
     def checkpoint(self) -> Path | None:
@@ -78,13 +78,6 @@ class Cell:
         """The training, which goes on from its last checkpoint."""
         train = [sys.executable, '-m', 'vitplug', 'train', str(self.folder / CONFIG)]
         return [*train, '--work-dir', str(self.folder), '--resume']
-
-    def note_failure(self, error: BaseException) -> None:
-        """Notes why a training has failed, with the last line that it has printed."""
-        output = self.folder / OUTPUT
-        text = output.read_text(errors='replace') if output.is_file() else ''
-        last, reason = ((one.strip() or 'no output').split('\n')[-1].strip() for one in (text, str(error)))
-        (self.folder / FAILED).write_text(f'{last} ({reason}, see {output})\n', encoding='utf-8')
 
     def curve(self, metric: str) -> dict[int, float]:
         """A metric by step (epochs, or iterations where the training counts these), from mmengine's records.

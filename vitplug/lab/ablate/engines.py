@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from .cells import DONE, FAILED, OUTPUT, Cell
+from .cells import DONE, OUTPUT, Cell
 
 
 class Training:
@@ -45,7 +45,7 @@ class Training:
 
 
 def train(cells: Sequence[Cell], jobs: int, told: Callable[[str], None] = print, executor: Any = None) -> None:
-    """Trains the cells that are not done, some at a time. Those that fail are noted and the others go on.
+    """Trains the cells that are not done, some at a time. Where one fails, the others go on.
 
     However it ends, running trainings are asked to save and waited for.
 
@@ -69,8 +69,6 @@ def train(cells: Sequence[Cell], jobs: int, told: Callable[[str], None] = print,
         training(**({'CUDA_VISIBLE_DEVICES': str(slot % devices)} if devices > 1 else {}))
 
     waiting = [cell for cell in cells if not cell.is_done]
-    for cell in waiting:
-        (cell.folder / FAILED).unlink(missing_ok=True)
     with ThreadPoolExecutor(jobs) as pool:
         futures = {pool.submit(run, cell): cell for cell in waiting}
         try:
@@ -78,9 +76,8 @@ def train(cells: Sequence[Cell], jobs: int, told: Callable[[str], None] = print,
                 cell, error = futures[future], future.exception()
                 if error is None:
                     (cell.folder / DONE).touch()
-                else:
-                    cell.note_failure(error)
-                told(f'{number} of {len(waiting)}: {cell}: {"done" if cell.is_done else cell.error}')
+                state = f'{cell.last_line} ({error}, see {cell.folder / OUTPUT})' if error else 'done'
+                told(f'{number} of {len(waiting)}: {cell}: {state}')
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             for stop in stops:

@@ -4,7 +4,7 @@ import itertools
 import math
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -90,9 +90,11 @@ def make_variants(grid: Grid) -> dict[str, Config]:
     if grid.plugs is not None:
         take_plugs(base)
     variants: dict[str, Config] = {}
+    last = [key.rpartition('.')[2] for key in grid.axes]
+    names = dict(zip(grid.axes, last if len({*last}) == len(last) else grid.axes, strict=True))
     for text, values in itertools.product(grid.plugs or [None], itertools.product(*grid.axes.values())):
         settings = dict(zip(grid.axes, values, strict=True))
-        parts = [f'{short_end(key, grid.axes)}={value}' for key, value in settings.items()]
+        parts = [f'{names[key]}={value}' for key, value in settings.items()]
         label = ', '.join([*([] if text is None else [label_of(text)]), *parts]) or UNCHANGED
         if label in variants:
             raise ValueError(f'two variants are called {label!r}: leave one out')
@@ -109,10 +111,3 @@ def make_variants(grid: Grid) -> dict[str, Config]:
         if label not in variants:
             raise ValueError(f'{label!r} is none of the variants {", ".join(variants)}{hint(label, variants)}')
     return variants
-
-
-def short_end(name: str, names: Collection[str]) -> str:
-    """The shortest end of the name of a setting that no other one has."""
-    parts = name.split('.')
-    ends = ('.'.join(parts[-number:]) for number in range(1, len(parts)))
-    return next((end for end in ends if sum(f'.{other}'.endswith(f'.{end}') for other in names) == 1), name)

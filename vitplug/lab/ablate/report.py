@@ -33,7 +33,7 @@ class Row:
         cells: Its cells.
         curves: The metric by seed and step.
         values: The metric of the last validation by seed, of cells that are done and where it is finite.
-        errors: By seed, why a cell has no value although it has ended.
+        open: By seed, why a cell has no value.
         comparison: Comparison with the baseline, in points; None for the baseline.
     """
 
@@ -41,7 +41,7 @@ class Row:
     cells: Sequence[Cell]
     curves: Mapping[int, Mapping[int, float]]
     values: Mapping[int, float]
-    errors: Mapping[int, str]
+    open: Mapping[int, str]
     comparison: Comparison | None
 
 
@@ -104,9 +104,9 @@ def _by_metric(metric: str, note: Mapping[str, Any], cells: Sequence[Cell]) -> S
         curves = {cell.seed: cell.curve(metric) for cell in own}
         last = {seed: curve[max(curve)] if curve else math.nan for seed, curve in curves.items()}
         values = {cell.seed: last[cell.seed] for cell in own if cell.is_done and math.isfinite(last[cell.seed])}
-        lost = f'it is done, but no finite {metric} is in its records'
-        errors = {cell.seed: lost if cell.is_done else cell.error for cell in own if cell.seed not in values}
-        found[label] = own, curves, values, {seed: error for seed, error in errors.items() if error}
+        lost = f'no finite {metric} is in its records'
+        missing = {cell.seed: lost if cell.is_done else cell.last_line for cell in own if cell.seed not in values}
+        found[label] = own, curves, values, missing
     if is_new and not any(any(curves.values()) for _, curves, _, _ in found.values()):
         raise ValueError(f'--metric {metric}: no training has recorded it; see vis_data/scalars.json of a cell')
     points = {
@@ -144,7 +144,7 @@ def write_report(folder: Path, metrics: Sequence[str] = ()) -> None:
         print('\n'.join([format_table(table(summary), NUMERIC), *remarks(summary), '']))
     write_text(folder / 'report.md', '\n'.join(map(as_markdown, summaries)))
     write_text(folder / 'report.tex', '\n'.join(latex_table(table(summary), NUMERIC) for summary in summaries))
-    headings = ('variant', 'seed', 'metric', 'value', 'difference', 'parameters', 'error')
+    headings = ('variant', 'seed', 'metric', 'value', 'difference', 'parameters', 'no value')
     write_text(folder / 'report.csv', csv_text(headings, values))
     print(f'report: {folder / "report.md"}')
 
@@ -181,10 +181,9 @@ def verdict(row: Row, summary: Summary) -> str:
 
 
 def remarks(summary: Summary) -> Iterator[str]:
-    """Lines below the table: progress, what the figures are, seeds that are needed, cells that failed or differ."""
-    done, failed = (sum(len(getattr(row, kind)) for row in summary.rows) for kind in ('values', 'errors'))
-    planned = len(summary.rows) * len(summary.seeds)
-    yield f'{done} of {planned} cells done' + (f', {failed} failed' if failed else '')
+    """Lines below the table: progress, what the figures are, seeds that are needed, cells that differ or are open."""
+    done, planned = sum(len(row.values) for row in summary.rows), len(summary.rows) * len(summary.seeds)
+    yield f'{done} of {planned} cells done'
     if done < planned:
         yield 'preliminary: decide when all cells are done'
     yield (
@@ -201,7 +200,7 @@ def remarks(summary: Summary) -> Iterator[str]:
     if len(codes) > 1:
         yield f'not comparable without care: {len(codes)} states of vitplug, such as of {", ".join(codes.values())}'
     for row in summary.rows:
-        yield from (f'failed: {cell}: {row.errors[cell.seed]}' for cell in row.cells if cell.seed in row.errors)
+        yield from (f'no value: {cell}: {row.open[cell.seed]}' for cell in row.cells if row.open.get(cell.seed))
 
 
 def as_markdown(summary: Summary) -> str:
@@ -217,5 +216,5 @@ def values_of(summary: Summary) -> Iterator[tuple]:
         for cell in row.cells:
             value = row.values.get(cell.seed)
             difference = value - reference[cell.seed] if value is not None and cell.seed in reference else None
-            error = row.errors.get(cell.seed, '')
-            yield cell.label, cell.seed, summary.metric, value, difference, cell.parameters, error
+            why = row.open.get(cell.seed, '')
+            yield cell.label, cell.seed, summary.metric, value, difference, cell.parameters, why
