@@ -4,8 +4,6 @@ import base64
 import io
 import re
 import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -236,21 +234,6 @@ def test_wrong_calls_write_nothing(settings, message, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=message):
         vitplug.microscope(vitplug.plug_in(timm_model(VIT), []), x, **settings)
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.integration
-@pytest.mark.slow
-def test_openmmlab_is_not_needed(tmp_path):
-    code = f"""
-import sys
-for name in ('mmengine', 'mmcv', 'mmpretrain', 'cv2'):
-    sys.modules[name] = None
-import timm, torch, vitplug
-model = vitplug.plug_in(timm.create_model('vit_tiny_patch16_224', img_size=32, depth=2), [])
-vitplug.microscope(model, torch.randn(1, 3, 32, 32), {str(tmp_path / 'a.html')!r})
-"""
-    subprocess.run([sys.executable, '-c', code], check=True, cwd=ROOT)
-    assert Page(tmp_path / 'a.html').data['models'][0]['blocks'] == 2
 
 
 # --- the command ---
