@@ -6,8 +6,14 @@ from typing import NamedTuple
 
 from mmengine.config import Config
 
-# Where a transform has the size that it gives, width first.
-SIZES = dict(Resize='scale', CenterCrop='crop_size', Pad='size')
+# Where a transform has the size that it gives. mmcv's transforms have the width first, torchvision's the height.
+SIZES = {
+    'Resize': ('scale', -1),
+    'CenterCrop': ('crop_size', -1),
+    'Pad': ('size', -1),
+    'torchvision/Resize': ('size', 1),
+    'torchvision/CenterCrop': ('size', 1),
+}
 
 
 class ImageSize(NamedTuple):
@@ -58,5 +64,6 @@ def _pair(size: int | Sequence[int]) -> tuple[int, ...]:
 
 def _size_after(step: Mapping) -> tuple[int, ...] | None:
     """Height and width that a transform gives; None if it depends on the image, or changes none."""
-    size = step.get(SIZES.get(step['type'], ''))
-    return _pair(size)[::-1] if size else None
+    key, order = SIZES.get(step['type'], ('', 1))
+    size = step.get(key)
+    return _pair(size)[::order] if size else None
