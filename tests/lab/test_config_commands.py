@@ -85,7 +85,7 @@ def test_get_flops_prints_parts_totals_and_what_was_counted(capsys):
     out = capsys.readouterr().out
     rows = [line.split() for line in out.splitlines()[2:] if line.startswith(('backbone', 'neck', 'head'))]
     for column, total in enumerate(line_of(out, 'total')[1:], start=1):
-        # Parts other than plugs have nothing in the last two columns.
+        # Parts other than plugs have nothing in the last column.
         counted = [row[column] for row in rows if len(row) > column]
         assert sum(int(cell.replace(',', '')) for cell in counted) == int(total.replace(',', ''))
     assert 'of an image of 32x32' in out and 'counted: backbone, neck and head' in out

@@ -68,11 +68,12 @@ def get_flops(argv: Sequence[str] | None = None) -> None:
     size = read_image_size(cfg, args.shape)
     model = build_model(cfg)
     costs = count_costs(model, cfg.default_scope, size.chw)
-    counts = (costs.parameters, costs.macs, costs.elements)
     rows = [('part', 'parameters', 'MACs', ELEMENTWISE)]
-    for part in {part: None for count in counts for part in count}:
-        rows.append((part, *(f'{count.get(part, 0):,}' for count in counts)))
-    rows.append(('total', *(f'{sum(count.values()):,}' for count in counts)))
+    for part in {**costs.parameters, **costs.macs, **costs.elements}:
+        elements = f'{costs.elements[part]:,}' if part in costs.elements else ''
+        rows.append((part, f'{costs.parameters.get(part, 0):,}', f'{costs.macs.get(part, 0):,}', elements))
+    total = sum(costs.elements.values())
+    rows.append(('total', f'{costs.total_parameters:,}', f'{costs.total_macs:,}', f'{total:,}'))
     print(format_table(rows, numeric=(1, 2, 3)))
     print(
         f'\n{costs.total_parameters / 1e6:.3f} M parameters, {costs.total_macs / 1e9:.3f} G MACs of an image of {size}'
