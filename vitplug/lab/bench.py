@@ -14,6 +14,7 @@ import sys
 import time
 import timeit
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -96,10 +97,7 @@ def step_of(model: nn.Module, images: Tensor, is_training: bool, dtype: torch.dt
     model.train(is_training)
 
     def step() -> None:
-        with (
-            torch.inference_mode(not is_training),
-            torch.autocast(images.device.type, dtype, enabled=dtype is not None),
-        ):
+        with torch.inference_mode(not is_training), _autocast(images, dtype):
             outs = model(images)
         if is_training:
             outs = outs if isinstance(outs, tuple | list) else [outs]
@@ -107,6 +105,10 @@ def step_of(model: nn.Module, images: Tensor, is_training: bool, dtype: torch.dt
             model.zero_grad()
 
     return step
+
+
+def _autocast(images: Tensor, dtype: torch.dtype | None) -> AbstractContextManager:
+    return torch.autocast(images.device.type, dtype) if dtype else nullcontext()
 
 
 def seconds_of(steps: Mapping[str, Callable[[], None]], seconds: float, device: str) -> dict[str, list[float]]:
@@ -199,7 +201,8 @@ def counted(host: str, plugs: Sequence[str]) -> None:
     first = next(iter(counts.values()))
     rows = [COUNTS]
     for name, own in counts.items():
-        rows.append((name, *(text for a, b in zip(own, first, strict=True) for text in (f'{a:,}', f'{a / b:.2f}'))))
+        pairs = ((f'{a:,}', f'{a / b:.2f}') for a, b in zip(own, first, strict=True))
+        rows.append((name, *(text for pair in pairs for text in pair)))
     show(f'{host}: operations of inference and training, and calls of Python functions in inference', rows)
 
 
