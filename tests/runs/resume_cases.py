@@ -17,7 +17,8 @@ from toy_training import ToyMetric, ToyModel, final_state, toy_config
 
 from vitplug.errors import TrainingStopped
 from vitplug.files import whole
-from vitplug.runs.hooks.checkpoint import CheckpointHook, RemovingLast, WholeFiles, choose_start, last_checkpoint
+from vitplug.runs.hooks import checkpoint as checkpoints
+from vitplug.runs.hooks.checkpoint import CheckpointHook, WholeFiles, choose_start, last_checkpoint
 
 KINDS = ('epochs', 'iterations')
 KILL, TERM = signal.SIGKILL, signal.SIGTERM
@@ -121,13 +122,12 @@ def assert_ends_alike(work_dir, uninterrupted):
 MOMENTS = {
     'before the first step': (ToyModel, 'train_step', 1),
     'before the first checkpoint': (ToyModel, 'train_step', 3),
-    'behind the first checkpoint': (RemovingLast, 'flush', 1),
+    'behind the first checkpoint': (WholeFiles, 'flush', 1),
     'between checkpoints': (ToyModel, 'train_step', 14),
     'in a validation': (ToyModel, 'val_step', 3),
     'while a metric is computed': (ToyMetric, 'compute_metrics', 1),
     'before a rename': (whole.os, 'replace', 3),
-    'before the first removal': (WholeFiles, 'remove', 1),
-    'before the second removal': (WholeFiles, 'remove', 2),
+    'before the first removal': (checkpoints, 'discard', 3),
     'before the averaged weights': (EMAHook, 'after_train_iter', 17),
     'behind the last step': (CheckpointHook, 'after_train', 1),
 }
@@ -161,15 +161,15 @@ def test_one_checkpoint_is_left_where_one_is_asked_for(tmp_path, kind):
 
 
 def test_the_best_checkpoint_goes_when_the_next_one_is_there(tmp_path, kind):
-    seen, remove = [], WholeFiles.remove
+    seen, discard = [], checkpoints.discard
 
-    def noted(self, path):
-        if Path(path).name.startswith('best_'):
+    def noted(path):
+        if path.name.startswith('best_'):
             seen.append(len(list(tmp_path.glob('best_*'))))
-        remove(self, path)
+        discard(path)
 
     def watched():
-        WholeFiles.remove = noted
+        checkpoints.discard = noted
         train(tmp_path, kind)
         assert seen and set(seen) == {2}
 

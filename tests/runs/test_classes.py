@@ -43,8 +43,7 @@ def complaints(cfg, count):
     ('names', 'categories', 'message'),
     [
         (['cat', 'dgo'], ['cat', 'dog'], r"'dgo' is not among the categories of a\.json; did you mean 'dog'"),
-        (['dog', 'cat'], ['cat', 'dog'], rf"another order.*: set {PATH}\.metainfo = dict\(classes=\('cat', 'dog'\)\)"),
-        (['x'], [f'class{number}' for number in range(200)], r"'class11', \.\.\. \(200 in all\)\)"),
+        (['dog', 'cat'], ['cat', 'dog'], r"another order.*: set it to \['cat', 'dog'\]"),
     ],
 )
 def test_categories_that_do_not_fit_are_refused(names, categories, message):
@@ -54,7 +53,7 @@ def test_categories_that_do_not_fit_are_refused(names, categories, message):
 
 def test_folders_are_counted_in_alphabetical_order():
     check_folders(named('Katze', 'Hund', folders=('cat', 'dog')))
-    with pytest.raises(ValueError, match=r"in alphabetical order: set .*classes=\('cat', 'dog'\)"):
+    with pytest.raises(ValueError, match=r"in alphabetical order: set it to \('cat', 'dog'\)"):
         check_folders(named('dog', 'cat', folders=('cat', 'dog')))
 
 
@@ -119,7 +118,6 @@ def test_every_count_is_found_and_what_is_said_mends_it(path, right, settings):
 
 
 PLACES = [
-    (CLASSIFICATION, dict(val_evaluator=[dict(type='Accuracy', topk=(1, 5))]), 'val_evaluator.0.topk', 'at most 3'),
     (
         CLASSIFICATION,
         dict(model__train_cfg=dict(augments=[dict(type='CutMix', alpha=1.0, num_classes=10)])),
@@ -130,7 +128,7 @@ PLACES = [
         CLASSIFICATION,
         dict(model__head__loss=dict(type='SeesawLoss')),
         'model.head.loss.num_classes',
-        'is not set, and the default of SeesawLoss is 1000: set it to 3',
+        '= 1000: set it to 3',
     ),
     (
         SEGMENTATION,
@@ -182,5 +180,5 @@ def test_labels_of_a_checkpoint_mean_the_classes_of_the_data():
     assert check_trained('a.pth', ('cat', 'dog'), ['cat', 'dog']) == ''
     remark = check_trained('a.pth', ('cat', 'dog'), ('Katze', 'Hund'))
     assert remark == "a.pth: label 0 is 'cat' in training and 'Katze' in the data"
-    with pytest.raises(ValueError, match=r"another order; set metainfo = dict\(classes=\('cat', 'dog'\)\)"):
+    with pytest.raises(ValueError, match=r"another order; set metainfo.classes to \('cat', 'dog'\)"):
         check_trained('a.pth', ('cat', 'dog'), ('dog', 'cat'))

@@ -1,7 +1,5 @@
 """Settings of a run that are refused or remarked on, the process group, and the checkpoint to go on from."""
 
-import re
-
 import pytest
 import torch
 from mmengine.config import Config, ConfigDict
@@ -32,27 +30,6 @@ def test_a_preprocessor_that_is_never_read():
     settings.check_preprocessors(config(data_preprocessor=dict(mean=[0.0]), **own))
     with pytest.raises(ValueError, match=r'data_preprocessor\.mean = \[1\.0\] is never read.*\[0\.0\]'):
         settings.check_preprocessors(config(data_preprocessor=dict(mean=[1.0]), **own))
-
-
-@pytest.mark.parametrize(
-    ('launcher', 'batch', 'scaling', 'accumulated', 'said'),
-    [
-        ('pytorch', 128, dict(base_batch_size=1024), 1, None),
-        ('none', 128, dict(base_batch_size=1024), 1, r'has 128 images, .* for 1024 .* by 0.125 with'),
-        ('pytorch', 8, dict(base_batch_size=16), 2, 'has 128 images'),
-    ],
-)
-def test_batch_that_the_learning_rate_is_not_for_is_said(monkeypatch, launcher, batch, scaling, accumulated, said):
-    monkeypatch.setenv('WORLD_SIZE', '8')
-    cfg = config(
-        train_dataloader=dict(batch_size=batch),
-        auto_scale_lr=scaling,
-        optim_wrapper=dict(accumulative_counts=accumulated),
-    )
-    cfg.launcher = launcher
-    remarks = settings.unexpected_batch(cfg)
-    assert len(remarks) == (said is not None)
-    assert all(re.search(said, remark) for remark in remarks)
 
 
 def test_launcher_must_have_started_the_process(monkeypatch):
@@ -105,7 +82,7 @@ def test_gloo_without_an_accelerator(one_process, launcher):
     assert group._get_backend(torch.device('cpu')).options._timeout.total_seconds() == 90
     expected = dict(device_ids=None, find_unused_parameters=True, static_graph=True)
     assert distributed.get_backend() == 'gloo' and cfg.model_wrapper_cfg | expected == cfg.model_wrapper_cfg
-    assert settings.rank_and_size(launcher) == (0, 1)
+    assert settings.rank_of(launcher) == 0
 
 
 # --- the checkpoint to go on from ---

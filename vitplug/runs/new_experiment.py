@@ -52,7 +52,7 @@ class OwnData(NamedTuple):
     classes: Sequence[str]  # by label
     splits: Mapping[str, Mapping]  # settings of the data set of each split, with places relative to the root
     images: int  # of the training
-    has_masks: bool = False  # whether every object has one (detection)
+    has_masks: bool = False  # whether objects have some (detection)
 
 
 def only(root: Path, split: str, *patterns: str, kind: str = 'folder') -> Path | None:
@@ -93,7 +93,7 @@ def read_segmentation(root: Path, names: Sequence[str]) -> OwnData:
 
 
 def read_detection(root: Path, names: Sequence[str]) -> OwnData:
-    """Finds COCO files and the folders of their images; ValueError if only some objects have masks."""
+    """Finds COCO files and the folders of their images."""
     splits, contents = {}, {}
     for split in SPLITS:
         folder = only(root, split, f'{split}*', f'images/{split}*')
@@ -103,17 +103,11 @@ def read_detection(root: Path, names: Sequence[str]) -> OwnData:
             prefix = dict(img=f'{folder.relative_to(root)}/')
             splits[split] = dict(type='CocoDataset', ann_file=str(file.relative_to(root)), data_prefix=prefix)
             contents[split] = read_coco(file)
-    objects = [one for content in contents.values() for one in content.get('annotations', ())]
-    bare = [one['id'] for one in objects if not one.get('segmentation')]
-    if 0 < len(bare) < len(objects):
-        raise ValueError(
-            f'annotation {bare[0]} has no segmentation, and {len(objects) - len(bare)} of {len(objects)} objects have '
-            'one: give it one, or remove all of them to train boxes alone'
-        )
+    has_masks = any(one.get('segmentation') for content in contents.values() for one in content.get('annotations', ()))
     # Some exports have a category that holds the others: what no object of the training has is not learnt.
     used = {one['category_id'] for one in contents['train'].get('annotations', ())}
     classes = [one['name'] for one in contents['train']['categories'] if one['id'] in used]
-    return OwnData(classes, splits, len(contents['train']['images']), not bare)
+    return OwnData(classes, splits, len(contents['train']['images']), has_masks)
 
 
 READERS = dict(detection=read_detection, segmentation=read_segmentation, classification=read_classification)
@@ -180,50 +174,30 @@ def change_model(cfg: Config, plugs: Sequence[Mapping], weights: str | None, has
 # --- the schedule ---
 
 
-def set_schedule(cfg: Config, steps: int, epochs: int) -> dict[str, int]:
-    """Sets a warm-up, then half a cosine, counted as the base counts, with a validation after each epoch.
-
-    ``steps`` are the iterations of an epoch. Gives the variables of the config that the settings name.
-    """
-    total, by_epoch = epochs * steps, 'max_iters' not in cfg.train_cfg
-    # Beside the best checkpoint; those of all epochs would fill a disk.
-    kept = dict(max_keep_ckpts=2, save_best='auto')
-    if by_epoch:
-        variables = dict(max_epochs=epochs)
-        cfg.train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=Code('max_epochs'), val_interval=1)
-    else:
-        variables = dict(max_iters=total, val_interval=steps)
-        lengths = dict(max_iters=Code('max_iters'), val_interval=Code('val_interval'))
-        cfg.train_cfg, kept['interval'] = dict(type='IterBasedTrainLoop', **lengths), Code('val_interval')
-    end = dict(by_epoch=by_epoch, begin=0, end=Code(next(iter(variables))))
-    end |= dict(convert_to_iter_based=True) if by_epoch else {}
-    warm_up = min(LONGEST_WARM_UP, total // 10)
+def set_schedule(cfg: Config, steps: int, epochs: int) -> None:
+    """Sets a warm-up, then half a cosine, over epochs of ``steps`` iterations, with a validation after each."""
+    cfg.train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=Code('max_epochs'), val_interval=1)
+    if 'Infinite' in str(cfg.train_dataloader.get('sampler')):  # of a base that counts iterations
+        # Batch norms of one value, as in a last batch of one image, cannot be trained.
+        cfg.train_dataloader.update(sampler=dict(type='DefaultSampler', shuffle=True), drop_last=True)
+        cfg.log_processor = dict(cfg.get('log_processor') or {}, by_epoch=True)
+    cosine = dict(type='CosineAnnealingLR', eta_min=0.0, by_epoch=True, begin=0, end=Code('max_epochs'))
+    warm_up = min(LONGEST_WARM_UP, epochs * steps // 10)
     # mmengine's warm-up of one step never ends.
     rising = [dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=warm_up)] if warm_up > 1 else []
-    cfg.param_scheduler = [*rising, dict(type='CosineAnnealingLR', eta_min=0.0, **end)]
+    cfg.param_scheduler = [*rising, dict(cosine, convert_to_iter_based=True)]
+    # Beside the best checkpoint; those of all epochs would fill a disk.
+    kept = dict(by_epoch=True, interval=1, max_keep_ckpts=2, save_best='auto')
     if has_hooks(cfg):
         cfg.default_hooks.checkpoint.update(kept)
     else:
         checkpoint = f'dict(_base_.vitplug_hooks.checkpoint, {text(kept).removeprefix("dict(")}'
         cfg.default_hooks = Code(f'dict(_base_.vitplug_hooks, checkpoint={checkpoint})')
-    return variables
 
 
 def has_hooks(cfg: Config) -> bool:
     """True if a base has vitplug's hooks."""
     return 'interruption' in (cfg.get('default_hooks') or {})
-
-
-def scale_rate(cfg: Config, batch: int) -> None:
-    """Sets the learning rate of a batch, if the base says for which batch its rate is."""
-    optimizer, scaling = cfg.optim_wrapper.get('optimizer') or {}, cfg.get('auto_scale_lr') or {}
-    of_batch = scaling.get('base_batch_size')
-    if of_batch and 'lr' in optimizer:
-        # In one process the rate stays as it is; mmengine raises it for more of them.
-        scaling.update(enable=True, base_batch_size=Code('batch_size'))
-        # The steps of SGD grow with the gradient; those of all others (Adam, LAMB ...) do not.
-        power = 1.0 if str(optimizer.get('type')).endswith('SGD') else 0.5
-        optimizer.lr = float(f'{optimizer.lr * (batch / of_batch) ** power:.3g}')
 
 
 # --- the file ---
@@ -264,8 +238,9 @@ def config_of(args: argparse.Namespace) -> str:
     learns_masks = any(step.get('with_mask') for step in pipeline_of(base.train_dataloader)[1])
     load_own_data(cfg, data._replace(has_masks=learns_masks and data.has_masks))
     cfg.train_dataloader.batch_size = Code('batch_size')
-    lengths = set_schedule(cfg, math.ceil(data.images / batch), args.epochs)
-    scale_rate(cfg, batch)
+    set_schedule(cfg, math.ceil(data.images / batch), args.epochs)
+    if 'base_batch_size' in (cfg.get('auto_scale_lr') or {}):
+        cfg.auto_scale_lr.enable = True
     # A file is named from the folder of the new config.
     name = args.base if '::' in args.base else Path(os.path.relpath(args.base, args.out.parent)).as_posix()
     variables = dict(
@@ -274,7 +249,7 @@ def config_of(args: argparse.Namespace) -> str:
         classes=tuple(data.classes),
         num_classes=Code('len(classes)'),
         batch_size=batch,
-        **lengths,
+        max_epochs=args.epochs,
     )
     whole = cfg.to_dict()
     changes = difference(base.to_dict(), whole)

@@ -11,7 +11,6 @@ import cv2
 import mmcv
 import numpy as np
 from mmengine.registry import HOOKS
-from mmengine.structures import BaseDataElement
 from tqdm import tqdm
 
 from vitplug.commands import add_device
@@ -55,26 +54,20 @@ def predict(predictor: Predictor, sources: Sequence[Source], out: Path, batch_si
     failed: set[Source] = set()
     read = predictor.read  # a pipeline that reads no files is refused before a file of results is there
 
-    def fail(source: Source, place: object, reason: object) -> None:
-        failed.add(source)
-        tqdm.write(printable(f'cannot use {place}: {" ".join(str(reason).split())}'), file=sys.stderr)
-
     def pictures() -> Iterator[Picture]:
         for source in sources:
             try:
                 yield from read_pictures(source, read)
             except Unreadable as error:
-                fail(source, source.path, error)
+                failed.add(source)
+                tqdm.write(printable(f'cannot use {source.path}: {" ".join(str(error).split())}'), file=sys.stderr)
 
     waiting, total = pictures(), sum(source.count() for source in sources)
     videos: dict[Source, cv2.VideoWriter] = {}
     out.mkdir(parents=True, exist_ok=True)
     with tqdm(desc='predicting', total=total, unit='picture', mininterval=1.0, disable=None) as bar:
         while batch := list(islice(waiting, batch_size)):
-            for picture, result in zip(batch, _predict_batch(predictor, batch), strict=True):
-                if isinstance(result, Exception):
-                    fail(picture.source, picture, f'{type(result).__name__}: {result}')
-                    continue
+            for picture, result in zip(batch, predictor([picture.pixels for picture in batch]), strict=True):
                 place, drawn = dict(file=str(picture.source.path)), predictor.draw(picture.pixels, result)[..., ::-1]
                 if picture.frame is None:
                     mmcv.imwrite(drawn, str(out / PICTURES / f'{picture.name}.png'))
@@ -91,16 +84,6 @@ def predict(predictor: Predictor, sources: Sequence[Source], out: Path, batch_si
     for video in videos.values():
         video.release()
     return failed
-
-
-def _predict_batch(predictor: Predictor, batch: Sequence[Picture]) -> list[BaseDataElement | Exception]:
-    """Predictions, or errors, for each picture: a failing picture leaves the others alone."""
-    try:
-        return list(predictor([picture.pixels for picture in batch]))
-    except Exception as error:  # transforms and models of any kind
-        if len(batch) == 1:
-            return [error]
-    return [result for picture in batch for result in _predict_batch(predictor, [picture])]
 
 
 def _video(path: Path, fps: float, size: tuple[int, int]) -> cv2.VideoWriter:

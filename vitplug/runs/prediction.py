@@ -16,7 +16,7 @@ from mmengine.device import get_device
 from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import DATASETS, MODELS, TRANSFORMS, init_default_scope
 from mmengine.structures import BaseDataElement
-from torch import Tensor, nn
+from torch import nn
 
 from vitplug.checkpoints.safe_loading import load_from_file
 from vitplug.config.parts import loader_leaves, model_settings
@@ -44,20 +44,13 @@ class Predictor:
     Attributes:
         model: The model, in evaluation mode.
         classes: Names of its classes; None where they are unknown.
-        dataset: Settings of the test's data set.
 
     Raises:
         ValueError: If the config has no test pipeline.
         ValueError or OSError: If the checkpoint is missing, broken or of another model.
     """
 
-    def __init__(
-        self,
-        cfg: Config,
-        checkpoint: str | Path,
-        device: str | None = None,
-        score_thr: float = SCORE,
-    ):
+    def __init__(self, cfg: Config, checkpoint: str | Path, device: str | None = None, score_thr: float = SCORE):
         init_default_scope(cfg.default_scope)
         if not cfg.get('test_dataloader'):
             raise ValueError(f'{cfg.filename}: no test_dataloader, whose pipeline pictures go through; add one')
@@ -114,10 +107,6 @@ class Predictor:
         """Pictures ``(height, width, 3)``, blue first, as a batch for :meth:`run`."""
         [batch] = self._inferencer.preprocess(list(pictures), batch_size=len(pictures))
         return batch if isinstance(batch, Mapping) else batch[1]  # mmdet has the pictures before it
-
-    def images(self, pictures: Sequence[np.ndarray]) -> Tensor:
-        """Pictures ``(height, width, 3)``, blue first, as the backbone gets them, ``(B, C, H, W)``."""
-        return self.model.data_preprocessor(self.collate(pictures), training=False)['inputs']
 
     def run(self, batch: Mapping) -> list[BaseDataElement]:
         """Predictions for a batch of :meth:`collate`, which stays as it is."""

@@ -141,10 +141,6 @@ def _write_shards(checkpoint: Mapping[str, Any], folder: Path) -> None:
     dcp.save(tensors, storage_writer=dcp.FileSystemWriter(part))
     dist.barrier()
     if dist.is_main_process():
-        old = folder.with_name(f'{folder.name}.old')
-        shutil.rmtree(old, ignore_errors=True)
-        if folder.is_dir():  # such as that of an earlier interruption
-            folder.rename(old)
+        shutil.rmtree(folder, ignore_errors=True)  # such as that of an earlier interruption
         part.rename(folder)
-        shutil.rmtree(old, ignore_errors=True)
     dist.barrier()

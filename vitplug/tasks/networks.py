@@ -4,7 +4,6 @@ What stands before (reading, resizing, normalising) and after (softmax, boxes, s
 """
 
 from collections.abc import Callable
-from typing import ClassVar
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -33,12 +32,7 @@ class Network(nn.Module):
 
     Args:
         model: The whole model.
-
-    Attributes:
-        about: What its outputs are.
     """
-
-    about: ClassVar[str]
 
     def __init__(self, model: nn.Module):
         super().__init__()
@@ -52,8 +46,6 @@ class Network(nn.Module):
 
 class BackboneMaps(Network):
     """The backbone alone."""
-
-    about = 'maps of the backbone'
 
     def __init__(self, model: nn.Module):
         super().__init__(model.backbone)
@@ -69,8 +61,6 @@ class BackboneMaps(Network):
 class NeckMaps(Network):
     """Backbone and neck."""
 
-    about = 'maps of backbone and neck'
-
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
         return tuple(self.model.extract_feat(images))
 
@@ -81,8 +71,6 @@ class NeckMaps(Network):
 
 class ClassScores(Network):
     """A whole classifier."""
-
-    about = 'scores of the classes, before the softmax'
 
     def forward(self, images: Tensor) -> tuple[Tensor]:
         return (self.model.head(self.model.extract_feat(images)),)
@@ -95,8 +83,6 @@ class ClassScores(Network):
 
 class PixelLogits(Network):
     """A whole segmentor."""
-
-    about = 'logits of the classes at the size of the image'
 
     def forward(self, images: Tensor) -> tuple[Tensor]:
         logits, size = map_logits(self.model, images), images.shape[-2:]

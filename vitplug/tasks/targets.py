@@ -35,7 +35,6 @@ class ClassLogit:
         logits_BC = model(images, mode='tensor')
         if not isinstance(logits_BC, Tensor) or logits_BC.ndim != 2:
             raise ValueError(f'{type(model).__name__}: its head gives no logits (images, classes) to choose one of')
-        _check_label(self.label, logits_BC.shape[1])
         labels = logits_BC.argmax(1).tolist() if self.label is None else [self.label] * len(images)
         values = torch.stack([logits[label] for logits, label in zip(logits_BC, labels, strict=True)])
         return Scores(values, tuple(f'logit of class {label}' for label in labels))
@@ -59,7 +58,6 @@ class PixelClass:
         logits_BCHW = model.encode_decode(images, [dict(img_shape=size)] * len(images))
         if logits_BCHW.shape[1] == 1:
             raise ValueError('the decode head has one output for two classes: expected a logit of each class')
-        _check_label(self.label, logits_BCHW.shape[1])
         sized_logits = zip(logits_BCHW, _sizes(images), strict=True)
         scored = [self._of_image(logits[:, :height, :width]) for logits, (height, width) in sized_logits]
         return Scores(torch.stack([value for value, _ in scored]), tuple(name for _, name in scored))
@@ -81,8 +79,3 @@ def _sizes(images: Tensor) -> list[tuple[int, int]]:
 
     sizes = valid_sizes(images)
     return [tuple(images.shape[-2:])] * len(images) if sizes is None else [tuple(size) for size in sizes.tolist()]
-
-
-def _check_label(label: int | None, num_classes: int) -> None:
-    if label is not None and not 0 <= label < num_classes:
-        raise ValueError(f'label={label}: expected 0 to {num_classes - 1}, or None for the predicted class')

@@ -13,9 +13,9 @@ from vitplug.commands import command_parser
 from vitplug.config.options import OptionsAction
 from vitplug.config.reading import CONFIG_HELP
 from vitplug.files.whole import write_text
+from vitplug.lab.ablate.metrics import choose_metric, greater_is_better
 from vitplug.lab.costs import build_model
 from vitplug.runs.checks import check_training
-from vitplug.runs.metrics import choose_metric, greater_is_better
 
 from .cells import DONE, Cell, make_cell
 from .engines import train

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vitplug.files.whole import write_bytes, write_text
-from vitplug.runs.metrics import greater_is_better
+from vitplug.lab.ablate.metrics import greater_is_better
 from vitplug.statistics.seeds import LEVEL, MOST_SEEDS, Comparison, compare, mean_and_sd, seeds_needed
 from vitplug.tables import csv_text, format_table, latex_table, markdown_table
 

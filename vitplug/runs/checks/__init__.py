@@ -18,16 +18,14 @@ from vitplug.tasks.libraries import check_scope
 from .classes import class_complaints
 from .coco import check_scored
 from .samples import Unreadable, look_at
-from .settings import check_optimizer, check_preprocessors, check_processes, rank_and_size, unexpected_batch
+from .settings import check_preprocessors, check_processes, rank_of
 from .sources import Source, read_sources
 
 
 def check_training(cfg) -> list[str]:
     """Checks a merged config before a training; gives remarks for the log, and raises as the single checks do."""
-    check_optimizer(cfg)
     check_preprocessors(cfg)
-    remarks = _check_run(cfg, cfg.get('load_from'), '--resume' if cfg.get('resume') else 'load_from', ('train', 'val'))
-    return [*remarks, *unexpected_batch(cfg)]
+    return _check_run(cfg, cfg.get('load_from'), '--resume' if cfg.get('resume') else 'load_from', ('train', 'val'))
 
 
 def check_testing(cfg) -> list[str]:
@@ -40,7 +38,7 @@ def _check_run(cfg, weights: str | None, option: str, splits: tuple[str, ...]) -
     check_processes(cfg)
     check_weights(weights, option)
     # The other processes wait for the first one, and end with it.
-    return check_data(cfg, splits) if rank_and_size(cfg.launcher)[0] == 0 else []
+    return check_data(cfg, splits) if rank_of(cfg.launcher) == 0 else []
 
 
 def check_data(cfg, splits: Iterable[str]) -> list[str]:

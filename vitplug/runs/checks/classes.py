@@ -15,10 +15,9 @@ from itertools import pairwise
 
 from mmengine.registry import METRICS, MODELS
 
-from vitplug.config.parts import Part, as_list, find_parts
+from vitplug.config.parts import Part, find_parts
 from vitplug.spelling import hint
 
-SHOWN_NAMES = 12
 # By library: parts, by their names or classes, that count something else than the classes of the data.
 APART = {
     # Each task of several has its own classes, and necks count the entries of a code book or of an embedding.
@@ -31,21 +30,12 @@ APART = {
 }
 
 
-def _line_of(names: Sequence[str]) -> str:
-    """The line of a config that names classes, the first ones of many."""
-    more = f', ... ({len(names)} in all)' if len(names) > SHOWN_NAMES else ',' if len(names) == 1 else ''
-    return f'metainfo = dict(classes=({", ".join(map(repr, names[:SHOWN_NAMES]))}{more}))'
-
-
-# --- names in files ---
-
-
 def match_categories(classes: Sequence[str], content: Mapping, file: str, path: str) -> None:
     """Compares the classes of a data set, by its place in the config, with a COCO file; ValueError if they differ."""
     categories = [str(category['name']) for category in content['categories']]
     used = [name for name in categories if name in classes]
     if missing := [name for name in classes if name not in categories]:
-        advice = f': set {path}.{_line_of(categories)}, or those of them that are to be learnt'
+        advice = f': set it to {categories}, or those of them that are to be learnt'
         raise ValueError(
             f'{path}.metainfo.classes: {missing[0]!r} is not among the categories of {file}'
             f'{hint(missing[0], categories) or advice}'
@@ -53,7 +43,7 @@ def match_categories(classes: Sequence[str], content: Mapping, file: str, path: 
     if used != list(classes):
         raise ValueError(
             f'{path}.metainfo.classes: the categories of {file} have another order, and labels are counted by it: set '
-            f'{path}.{_line_of(used)}'
+            f'it to {used}'
         )
 
 
@@ -65,17 +55,12 @@ def check_folders(source) -> None:
     if folders == classes:
         return
     if {*folders} == {*classes}:
-        raise ValueError(
-            f'{setting}: labels are counted by the folders in alphabetical order: set {source.path}.{_line_of(folders)}'
-        )
+        raise ValueError(f'{setting}: labels are counted by the folders in alphabetical order: set it to {folders}')
     if all(name.isdecimal() for name in folders) and sorted(folders, key=int) != [*folders]:
         raise ValueError(
             f'{setting}: mmpretrain sorts the class folders as texts, so that label 2 is {folders[2]!r} and named '
             f'{classes[2]!r}: rename the folders to numbers of one length (00, 01, 02 ...)'
         )
-
-
-# --- numbers: of the data sets, the model, the metrics ---
 
 
 def class_complaints(cfg, sources: Sequence) -> Iterator[tuple[str, str]]:
@@ -95,14 +80,10 @@ def class_complaints(cfg, sources: Sequence) -> Iterator[tuple[str, str]]:
     number = len(sources[0].classes)
     ignored = {getattr(source.dataset, 'ignore_index', None) for source in sources}
     for part in parts:
-        count, topk, ignore = part.get('num_classes'), part.get('topk'), part.get('ignore_index')
+        count, ignore = part.get('num_classes'), part.get('ignore_index')
         # Backbones have num_classes=-1 for no classifier.
         if isinstance(count, int) and count > 0 and count != number:
-            default = f'is not set, and the default of {getattr(part.kind, "__name__", "")} is {count}'
-            value = f'= {count}' if 'num_classes' in part.settings else default
-            yield f'{part.path}.num_classes', f'{value}: set it to {number}'
-        if part.is_a('Accuracy') and max(as_list(topk), default=0) > number:
-            yield f'{part.path}.topk', f'= {topk!r}: set it to at most {number}'
+            yield f'{part.path}.num_classes', f'= {count}: set it to {number}'
         theirs = min(ignored - {None, ignore}, default=None)
         if part.is_a('BaseDecodeHead', 'IoUMetric') and ignore is not None and theirs is not None:
             yield (
@@ -141,6 +122,6 @@ def check_trained(path: str, trained: Sequence[str], classes: Sequence[str]) -> 
         if str(before) != str(now):
             said = f'{path}: label {label} is {before!r} in training and {now!r} in the data'
             if {*map(str, trained)} == {*map(str, classes)}:
-                raise ValueError(f'{said}: the same classes in another order; set {_line_of(trained)}')
+                raise ValueError(f'{said}: the same classes in another order; set metainfo.classes to {trained}')
             return said
     return ''

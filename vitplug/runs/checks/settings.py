@@ -1,11 +1,6 @@
-"""Settings of a run that mmengine and torch would overlook, or refuse late, and the processes that it has."""
+"""Settings of a run that mmengine would overlook, and the processes that it has."""
 
 import os
-
-from mmengine.registry import OPTIMIZERS
-
-from vitplug.config.parts import registered
-from vitplug.spelling import hint
 
 # The variables through which each launcher tells a process its rank, the world size and its local rank.
 LAUNCHER_VARIABLES = {
@@ -28,10 +23,9 @@ def is_sharded_run(cfg) -> bool:
     return (cfg.get('strategy') or {}).get('type') == SHARDED and cfg.get('launcher', 'none') != 'none'
 
 
-def rank_and_size(launcher: str) -> tuple[int, int]:
-    """Number of this process and of all processes, by the launcher's variables: there is no process group yet."""
-    rank, size, _ = LAUNCHER_VARIABLES.get(launcher, ('', '', ''))
-    return int(os.environ.get(rank, 0)), int(os.environ.get(size, 1))
+def rank_of(launcher: str) -> int:
+    """Number of this process, by the launcher's variables: there is no process group yet."""
+    return int(os.environ.get(LAUNCHER_VARIABLES.get(launcher, ('',))[0], 0))
 
 
 def check_preprocessors(cfg) -> None:
@@ -43,28 +37,3 @@ def check_preprocessors(cfg) -> None:
             f'data_preprocessor.{unread[0]} = {outer[unread[0]]!r} is never read, for the model has its own '
             f'data_preprocessor, with {own.get(unread[0])!r}: set both alike'
         )
-
-
-def check_optimizer(cfg) -> None:
-    """ValueError for an unknown type of the optimizer, of which mmengine says only that None cannot be called."""
-    kind = ((cfg.get('optim_wrapper') or {}).get('optimizer') or {}).get('type')
-    if kind is not None and registered(OPTIMIZERS, kind, cfg.default_scope) is None:
-        raise ValueError(f'optim_wrapper.optimizer.type = {kind!r}: unknown{hint(kind, OPTIMIZERS.module_dict)}')
-
-
-def unexpected_batch(cfg) -> list[str]:
-    """Says if the images of a step are not as many as the learning rate is for."""
-    scaling, batch = cfg.get('auto_scale_lr') or {}, (cfg.get('train_dataloader') or {}).get('batch_size')
-    base = scaling.get('base_batch_size')
-    total = (batch or 0) * rank_and_size(cfg.launcher)[1] * accumulated(cfg)
-    if not base or not total or scaling.get('enable') or base == total:
-        return []
-    return [
-        f'each step has {total} images, but the learning rate is for {base} (auto_scale_lr.base_batch_size): set '
-        f'train_dataloader.batch_size, or scale the rate by {total / base:g} with --auto-scale-lr'
-    ]
-
-
-def accumulated(cfg) -> int:
-    """Batches of a step of the optimizer in one process."""
-    return (cfg.get('optim_wrapper') or {}).get('accumulative_counts', 1)

@@ -53,24 +53,15 @@ class Source:
 def read_sources(cfg, split: str, every: bool = False) -> list[Source]:
     """Reads the data sets behind the loader of a split; those that do not derive from mmengine's class are left out.
 
-    The config's `data_help` has the `root` of the data it is about, and the `command` that makes them. It ends messages
-    about files below the root, so that a config that inherits it for data of its own is not told to make others.
-
     Raises:
         FileNotFoundError: If a folder or file is missing.
         ValueError: If annotations are broken or do not match the images or the classes, or nothing is left to learn.
     """
-    sources, made = [], cfg.get('data_help') or {}
+    sources = []
     for path, settings in loader_leaves(cfg, split):
         kind = registered(DATASETS, settings.get('type'), cfg.default_scope)
-        if kind is not None and not issubclass(kind, BaseDataset):
-            continue
-        try:
+        if kind is None or issubclass(kind, BaseDataset):
             sources.append(_read_source(path, {**settings, 'lazy_init': True, '_scope_': cfg.default_scope}, every))
-        except FileNotFoundError as error:
-            if 'root' in made and Path(settings.get('data_root') or '').is_relative_to(made['root']):
-                raise FileNotFoundError(f'{error}; make the data with: {made["command"]}') from error
-            raise
     return sources
 
 

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 from mmengine.dist import is_main_process
-from mmengine.fileio import BaseStorageBackend, LocalBackend, register_backend
+from mmengine.fileio import LocalBackend, register_backend
 from mmengine.hooks import CheckpointHook as MMEngineCheckpointHook
 
 from vitplug.files.named import METADATA, is_checkpoint
@@ -18,41 +18,31 @@ INTERRUPTED = 'interrupted.pth'
 
 @register_backend('vitplug.atomic')
 class WholeFiles(LocalBackend):
-    """mmengine's backend for local files, each of which is written whole or not at all."""
+    """mmengine's backend for local files, each of which is written whole or not at all.
+
+    mmengine removes a checkpoint, a file or the folder of a sharded one, before it writes the next: here it goes at
+    :meth:`flush`.
+    """
+
+    def __init__(self):
+        self.waiting: list[Path] = []
 
     def put(self, obj: bytes, filepath: str | Path) -> None:
         """Writes bytes to a file."""
         write_bytes(Path(filepath), obj)
 
-
-class RemovingLast:
-    """A backend that removes nothing before :meth:`flush`: mmengine removes a checkpoint before it writes the next.
-
-    Args:
-        backend: The backend.
-        folder: Of this training. What lies elsewhere stays: it may be the best checkpoint of another training.
-    """
-
-    def __init__(self, backend: BaseStorageBackend, folder: str):
-        self.backend, self.folder, self.waiting = backend, Path(folder), []
-
-    def __getattr__(self, name: str):
-        return getattr(self.backend, name)
-
     def remove(self, filepath: str | Path) -> None:
-        """Notes a checkpoint, a file or the folder of a sharded one, that is to go."""
-        self.waiting.append(filepath)
+        """Notes what is to go."""
+        self.waiting.append(Path(filepath))
 
     rmtree = remove
 
-    def flush(self) -> None:
-        """Removes what is noted."""
-        for path in [path for path in self.waiting if Path(path).parent == self.folder]:
-            if self.backend.isfile(path):
-                self.backend.remove(path)
-            else:
-                discard(Path(path))
-        self.waiting = []
+    def flush(self, folder: Path) -> None:
+        """Removes what is noted. What lies elsewhere stays: it may be the best checkpoint of another training."""
+        for path in self.waiting:
+            if path.parent == folder:
+                discard(path)
+        self.waiting.clear()
 
 
 def discard(path: Path) -> None:
@@ -73,7 +63,7 @@ class CheckpointHook(MMEngineCheckpointHook):
 
     Args:
         *args, **kwargs: As mmengine's `CheckpointHook`. With `backend_args`, `file_client_args` or an `out_dir` that
-            is an address, the writing is left to the backend they choose.
+            is an address, writing and removing are left to the backend they choose.
 
     Raises:
         TypeError: If there is no such argument.
@@ -91,17 +81,20 @@ class CheckpointHook(MMEngineCheckpointHook):
         super().before_train(runner)
         if runner._resume:  # mmengine forgets it, and would keep no record of a best checkpoint until the next one
             self.last_ckpt = str(runner._load_from)
-        self.file_backend = RemovingLast(self.file_backend, self.out_dir)
 
     def _save_checkpoint_with_step(self, runner, step, meta) -> None:
         super()._save_checkpoint_with_step(runner, step, meta)
-        self.file_backend.flush()
+        self._flush()
         if is_main_process():
             discard(Path(runner.work_dir, INTERRUPTED))
 
     def _save_best_checkpoint(self, runner, metrics) -> None:
         super()._save_best_checkpoint(runner, metrics)
-        self.file_backend.flush()
+        self._flush()
+
+    def _flush(self) -> None:
+        if isinstance(self.file_backend, WholeFiles):
+            self.file_backend.flush(Path(self.out_dir))
 
 
 # --- the checkpoint to go on from ---

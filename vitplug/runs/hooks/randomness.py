@@ -6,8 +6,9 @@ and a training that goes on inside an epoch skips its first batches without load
 """
 
 import random
-from collections.abc import Callable, Iterator
-from itertools import count
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import count, islice
 
 import numpy as np
 import torch
@@ -38,8 +39,9 @@ class RandomnessHook(Hook):
         """Gives the training's loader samples that know their place."""
         loop, loader = runner.train_loop, runner.train_loop.dataloader
         self.batches = PlacedBatches(loader.batch_sampler)
+        loader.dataset.__getitems__ = partial(seeded_samples, loader.dataset, runner.seed)  # what torch's loaders call
         # torch refuses other batches for a loader that is built, but this one has no iterator yet.
-        vars(loader).update(dataset=SeededDataset(loader.dataset, runner.seed), batch_sampler=self.batches)
+        vars(loader)['batch_sampler'] = self.batches
         if isinstance(loop, IterBasedTrainLoop):
             loop.fast_forward_on_resume, self.batches.skip = True, runner.iter
             vars(loader)['_iterator'] = None
@@ -66,12 +68,11 @@ class PlacedBatches:
     """Batches of samples that know their place: index, epoch, and place in the order of all processes.
 
     Args:
-        batch_sampler: Yields batches of indices.
+        batch_sampler: Yields batches of indices; mmengine's hooks look for the sampler inside of it.
 
     Attributes:
         epoch: Epoch of the next pass, counted from 0.
         skip: Number of batches of the next pass that are drawn and not handed out.
-        sampler: The sampler inside, where mmengine's hooks look for it.
     """
 
     def __init__(self, batch_sampler):
@@ -82,36 +83,20 @@ class PlacedBatches:
         return len(self.batch_sampler)
 
     def __iter__(self) -> Iterator[list[tuple[int, int, int]]]:
-        epoch, skip = self.epoch, self.skip
+        epoch, skip = self.epoch, self.skip  # when the first batch is asked for: torch makes two iterators for a pass
         self.epoch, self.skip = epoch + 1, 0
         place = count(get_rank(), get_world_size())
-        for number, batch in enumerate(self.batch_sampler):
-            placed = [(int(index), epoch, next(place)) for index in batch]
-            if number >= skip:
-                yield placed
+        placed = ([(int(index), epoch, next(place)) for index in batch] for batch in self.batch_sampler)
+        yield from islice(placed, skip, None)
 
 
-class SeededDataset:
-    """A data set whose samples draw numbers that depend on their place alone; else it is the one inside."""
-
-    def __init__(self, dataset, seed: int):
-        vars(self).update(dataset=dataset, seed=seed)
-
-    def __getattr__(self, name: str):
-        if name.startswith('__') or 'dataset' not in vars(self):
-            raise AttributeError(name)
-        return getattr(self.dataset, name)
-
-    def __setattr__(self, name: str, value) -> None:
-        setattr(self.dataset, name, value)  # hooks switch its pipeline
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def __getitem__(self, draw: tuple[int, int, int]):
-        index, *place = draw
-        seed_generators(torch.default_generator.manual_seed, SAMPLE, self.seed, *place)
-        return self.dataset[index]
+def seeded_samples(dataset, seed: int, placed: Sequence[tuple[int, int, int]]) -> list:
+    """The samples of a batch of :class:`PlacedBatches`, each of which draws numbers that depend on its place alone."""
+    samples = []
+    for index, *place in placed:
+        seed_generators(torch.default_generator.manual_seed, SAMPLE, seed, *place)
+        samples.append(dataset[index])
+    return samples
 
 
 def seed_generators(seed_torch: Callable, *key: int) -> None:

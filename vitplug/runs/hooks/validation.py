@@ -8,7 +8,6 @@ from mmengine.hooks import Hook
 from mmengine.runner.base_loop import BaseLoop
 from torch import Tensor
 
-from vitplug.errors import TrainingStopped
 from vitplug.registry import HOOKS
 
 from ..sharding import reshard
@@ -25,7 +24,7 @@ class DryValidationHook(Hook):
     Its images lie far apart in the data. `tools/train.py` adds this hook to every config.
 
     Raises:
-        ValueError: If the batch cannot be made or predicted, and one image can; other errors as they are.
+        ValueError: If the batch cannot be made or predicted.
     """
 
     priority = 'LOW'  # behind what prepares models and loaders
@@ -37,24 +36,18 @@ class DryValidationHook(Hook):
         loader = runner.val_loop.dataloader
         number, images = getattr(loader.batch_sampler, 'batch_size', 1), len(loader.dataset)
         chosen = range(0, images, max(1, images // number))[:number]
+        samples = [loader.dataset[index] for index in chosen]
+        runner.model.eval()
         try:
-            _predict(runner, loader, chosen)
-        except TrainingStopped:  # a broken image
-            raise
+            with torch.no_grad():
+                runner.model.val_step(loader.collate_fn(samples))
         except (RuntimeError, ValueError, AssertionError, TypeError) as error:
-            _predict(runner, loader, chosen[:1])  # what fails for one image is not a matter of sizes
             raise ValueError(
-                f'val_dataloader.batch_size = {number}: a batch of images of several sizes fails in the validation '
-                f'({type(error).__name__}: {" ".join(str(error).split())[:300]}): set it to 1'
+                f'val_dataloader.batch_size = {number}: the validation fails for a batch of images '
+                f'({type(error).__name__}: {" ".join(str(error).split())[:300]}): where they have several sizes, set '
+                'it to 1'
             ) from error
-
-
-def _predict(runner, loader, chosen: Sequence[int]) -> None:
-    batch = loader.collate_fn([loader.dataset[index] for index in chosen])
-    runner.model.eval()
-    with torch.no_grad():
-        runner.model.val_step(batch)
-    reshard(runner.model)
+        reshard(runner.model)
 
 
 @HOOKS.register_module()

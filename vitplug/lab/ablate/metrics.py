@@ -1,17 +1,14 @@
 """The metrics of validations by which trainings are compared."""
 
-import re
 from collections.abc import Mapping
 
 from mmengine.config import Config
+from mmengine.hooks import CheckpointHook
 
 from vitplug.config.parts import as_list
 
 # The main metric of an evaluator, by its type.
-MAIN = {'Accuracy': 'accuracy/top1', 'SingleLabelMetric': 'single-label/f1-score', 'IoUMetric': 'mIoU'}
-# What metrics of the libraries have in their names; the first of those that are better when smaller.
-SMALLER = re.compile(r'loss|error|perplexity|rmse|(?<![a-z])(m[as]e|err|fpr)(?![a-z])')
-GREATER = re.compile(r'acc|top\d|precision|recall|f1|fscore|iou|dice|(?<![a-z])m?a[pr](?![a-z])|(?<![a-z])pq(?![a-z])')
+MAIN = {'Accuracy': 'accuracy/top1', 'IoUMetric': 'mIoU'}
 
 
 def choose_metric(cfg: Config, metric: str | None) -> str:
@@ -36,15 +33,15 @@ def choose_metric(cfg: Config, metric: str | None) -> str:
 
 
 def greater_is_better(metric: str) -> bool:
-    """Whether larger values of a metric are better, by its name.
+    """Whether larger values of a metric are better, by its name, as mmengine's best checkpoint takes it.
 
     Raises:
         ValueError: If the name does not say.
     """
-    name = metric.lower()
-    if SMALLER.search(name) or GREATER.search(name):
-        return not SMALLER.search(name)
-    raise ValueError(
-        f'--metric: the name {metric!r} does not say whether larger values are better: write a grid file with '
-        'greater_is_better = True or False'
-    )
+    try:
+        return CheckpointHook(save_best=metric).rules == ['greater']
+    except ValueError as error:
+        raise ValueError(
+            f'--metric: the name {metric!r} does not say whether larger values are better: write a grid file with '
+            'greater_is_better = True or False'
+        ) from error
