@@ -221,7 +221,7 @@ def test_a_model_is_as_it_was_afterwards(tmp_path):
     [
         (dict(out='a.pdf'), r'out: a\.pdf must end in \.html'),
         (dict(images=[]), 'images: there are none'),
-        (dict(images=torch.zeros(3, 32, 32)), r'images: torch\.float32 \(3, 32, 32\): expected tensors \(B, C, H, W\)'),
+        (dict(images=torch.zeros(3, 32, 32)), r'VisionTransformer does not run on an image \(1, 32, 32\)'),
         (dict(images=torch.zeros(1, 3, 40, 40)), r'VisionTransformer does not run on an image \(1, 3, 40'),
         (dict(classes=['a', 'b']), 'classes: 2 names, but VisionTransformer has 5 classes'),
         (dict(baseline=lambda: timm_model(VIT)), 'has no plugs; call vitplug.plug_in'),

@@ -7,7 +7,6 @@ from torch.testing import assert_close
 
 from vitplug.attention import GlobalLayout, Site
 from vitplug.hosting import mark_padding
-from vitplug.lab.study.register_neurons import find_register_neurons
 from vitplug.plugs import Registers
 
 NEURONS = [(0, 3), (2, 7), (2, 30)]
@@ -71,38 +70,3 @@ def test_padding_holds_no_activation():
     assert got[0, 1, 3] == hidden[0, :12, 3].max() and got[1, 1, 3] == hidden[1, :, 3].max()
     untouched = torch.arange(40) != 3
     assert_close(got[..., untouched], hidden[..., untouched], rtol=0, atol=0)
-
-
-@pytest.mark.parametrize('layer', [-1, 2])
-def test_neurons_are_found_at_outliers(layer):
-    model = randomize(vit()).double().train()
-    batches = [images(32, 40), images(24, 16)]
-    hidden = {}
-    hooks = [
-        block.ffn.layers[0].register_forward_hook(lambda m, i, out, index=index: hidden.update({index: out.detach()}))
-        for index, block in enumerate(model.layers)
-    ]
-    norms = [model.forward_intermediates(x, 'block')[1]['block'][layer % 4].detach().norm(dim=-1) for x in batches]
-    norm = torch.cat([n[:, 1:].flatten() for n in norms]).quantile(0.9).item()
-    last, scores = layer % 4 + 1, []
-    for x in batches:
-        _, found = model.forward_intermediates(x, 'block')
-        for image in range(len(x)):
-            outliers = [i for i, t in enumerate(found['block'][layer % 4][image]) if i > 0 and t.norm() > norm]
-            if outliers:
-                scores.append(torch.stack([hidden[b][image, outliers].abs().mean(0) for b in range(last)]))
-    expected = torch.stack(scores).mean(0)
-    for hook in hooks:
-        hook.remove()
-    keys = list(model.state_dict())
-    got = find_register_neurons(model, batches, norm, layer, number=5)
-    best = expected.flatten().sort(descending=True).values[:5].tolist()
-    assert [expected[block, channel].item() for block, channel in got] == pytest.approx(best)
-    assert model.training and list(model.state_dict()) == keys and not model.layers[0].plugs
-
-
-def test_searches_without_a_result_are_refused():
-    model = randomize(vit())
-    x = images(32, 40, dtype=torch.float32)
-    with pytest.raises(ValueError, match=r'norm=1000000\.0: no token is larger after block 3'):
-        find_register_neurons(model, [x], 1e6)

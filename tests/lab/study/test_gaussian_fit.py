@@ -9,7 +9,7 @@ from cases import HOSTS, randomize, swin, vit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vitplug.lab.study.gaussian_fit import fit_gaussian
+from vitplug.lab.study.measures.fields import fit_gaussian
 from vitplug.lab.study.measures.learned import centre_bias
 
 NAMES = ('amp', 'x', 'y', 'sigma_x', 'sigma_y')

@@ -41,7 +41,7 @@ def classifier(backbone: nn.Module, seed=0, size=SIZE) -> ImageClassifier:
 
 def grad_cam(model, x, target=None):
     """The map of the last block whose patch tokens the score depends on."""
-    found = grad_cams(model, x, target)
+    found, _ = grad_cams(model, x, target)
     return found[max(found)]
 
 
@@ -87,15 +87,14 @@ def test_map_is_that_of_hooks(host):
     grids, num_prefix = GRIDS[host]
     highest = dict.fromkeys(range(4), 0.0)
     for sign in (1, -1):  # where the tokens of one speak against it, they speak for the other
-        found = grad_cams(model, x, lambda m, x, sign=sign: Scores(sign * m(x)[:, 3], ('one', 'other')))
-        assert list(found) == [0, 1, 2, 3]
-        for layer, one in found.items():
+        found, scores = grad_cams(model, x, lambda m, x, sign=sign: Scores(sign * m(x)[:, 3], ('one', 'other')))
+        assert list(found) == [0, 1, 2, 3] and scores.names == ('one', 'other')
+        assert_close(scores.values, sign * model(x)[:, 3].detach())
+        for layer, heat in found.items():
             expected = map_by_hooks(
                 model, x, lambda m, x, sign=sign: sign * m(x)[:, 3].sum(), layer, grids[layer], num_prefix
             )
-            assert_close(one.heat, expected)
-            assert one.targets == ('one', 'other')
-            assert_close(one.scores, sign * model(x)[:, 3].detach())
+            assert_close(heat, expected)
             highest[layer] = max(highest[layer], expected.max().item())
     assert min(highest.values()) > 0
 
@@ -105,21 +104,21 @@ def test_map_is_that_of_hooks(host):
 
 def test_class_token_reads_no_patch_after_the_last_attention():
     model, x = classifier(vit(out_type='cls_token')), images(*SIZE)
-    found = grad_cams(model, x)
-    assert max(found) == 2 and found[2].heat.any()
+    found, _ = grad_cams(model, x)
+    assert max(found) == 2 and found[2].any()
 
 
 def test_model_stays_as_it_is():
     model, x = classifier(HOSTS['vit'](plugs=[dict(type='ContextBroadcast')])), images(*SIZE)
     model.backbone.layers[0].requires_grad_(False)
     before = {name: (value.clone(), value.requires_grad) for name, value in model.named_parameters()}
-    expected = grad_cam(model, x).heat
+    expected = grad_cam(model, x)
     for name, value in model.named_parameters():
         assert torch.equal(value, before[name][0]) and value.requires_grad == before[name][1] and value.grad is None
     model.requires_grad_(False)
     for without in (torch.no_grad(), torch.inference_mode()):
         with without:
-            assert_close(grad_cam(model, x.clone()).heat, expected)
+            assert_close(grad_cam(model, x.clone()), expected)
 
 
 # --- segmentation ---
@@ -144,14 +143,14 @@ def test_class_of_pixels(segmentor):
     label = int(logits[0, :, 3, 50].argmax())
     region = logits[0].argmax(0) == label
     assert 0 < region.sum() < region.numel()
-    found = grad_cams(segmentor, x, PixelClass(label))[1]
+    found, scores = grad_cams(segmentor, x, PixelClass(label))
 
     def score(model, x):
         return pixel_logits(model, x)[0, label][region].sum()
 
-    assert_close(found.heat, map_by_hooks(segmentor, x, score, 1, (5, 7), 1))
-    assert_close(found.scores[0], score(segmentor, x).detach())
-    assert found.targets[0].endswith(f'its {int(region.sum())} pixels')
+    assert_close(found[1], map_by_hooks(segmentor, x, score, 1, (5, 7), 1))
+    assert_close(scores.values[0], score(segmentor, x).detach())
+    assert scores.names[0].endswith(f'its {int(region.sum())} pixels')
 
 
 def test_padding_is_no_region(segmentor):
@@ -159,7 +158,7 @@ def test_padding_is_no_region(segmentor):
     logits = pixel_logits(segmentor, x)[:, :, :, :9]
     most = int(logits[0].argmax(0).flatten().bincount().argmax())
     count = int((logits[0].argmax(0) == most).sum())
-    assert grad_cam(segmentor, x).targets == (f'logits of class {most}, summed over its {count} pixels',)
+    assert grad_cams(segmentor, x)[1].names == (f'logits of class {most}, summed over its {count} pixels',)
 
 
 # --- wrong arguments ---

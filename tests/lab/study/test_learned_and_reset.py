@@ -1,6 +1,8 @@
 """Statistics of learned values by hand, and re-initialisation that changes what it says and nothing else."""
 
 import copy
+import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,17 +10,22 @@ from cases import mixer, mvit_with_class_token, pit, randomize, swin, swin_paddi
 from torch import nn
 from torch.testing import assert_close
 
-from vitplug.lab.study.measures.learned import learned_statistics, quantile_ratio
-from vitplug.lab.study.reset import reset_copy
+from vitplug.lab.study.edits import reset_copy
+from vitplug.lab.study.measures.learned import learned_statistics
 
 
-def test_quantiles_by_hand():
-    """Of 0 to 10: the 10 % quantile is 1, the 90 % quantile 9; signs do not count."""
-    scale = torch.tensor([3.0, -1, 0, 10, -9, 8, 7, 6, -5, 4, 2])
-    assert quantile_ratio(scale) == pytest.approx(1 / 9)
-    assert quantile_ratio(torch.tensor([1.0, 2.0])) == pytest.approx(1.1 / 1.9)  # between the two, linearly
-    assert quantile_ratio(torch.full((5,), -0.3)) == pytest.approx(1)
-    assert quantile_ratio(torch.zeros(4)) != quantile_ratio(torch.zeros(4))  # NaN
+@pytest.mark.parametrize(
+    ('values', 'expected'),
+    [
+        ([3.0, -1, 0, 10, -9, 8, 7, 6, -5, 4, 2], 1 / 9),  # of 0 to 10: the quantiles are 1 and 9; signs do not count
+        ([1.0, 2.0], 1.1 / 1.9),  # between the two, linearly
+        ([0.0] * 4, math.nan),
+    ],
+)
+def test_quantiles_by_hand(values, expected):
+    backbone = SimpleNamespace(learned_values=lambda: {'cb.Lambda.mlp_end': {0: torch.tensor(values)}})
+    found = learned_statistics(backbone)['cb.Lambda.mlp_end, quantile ratio']
+    assert found[0] == pytest.approx(expected, nan_ok=True)
 
 
 def test_statistics_of_plugs():

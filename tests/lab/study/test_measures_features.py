@@ -19,7 +19,7 @@ from vitplug.lab.study.measures.cka import (
     of_sums,
     unbiased,
 )
-from vitplug.lab.study.measures.tokens import feature_similarity, mean_similarity, token_norms
+from vitplug.lab.study.measures.tokens import feature_similarity, mean_similarity
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -59,14 +59,6 @@ def test_a_token_of_zeros_is_similar_to_none():
 def test_one_token_makes_no_pair():
     assert mean_similarity(torch.ones(2, 1, 8)).isnan().tolist() == [True, True]
     assert mean_similarity(torch.ones(2, 3, 8)).tolist() == pytest.approx([1, 1])
-
-
-def test_norms():
-    tokens = torch.tensor([[[3.0, 4.0], [0.0, 0.0]], [[1.0, 0.0], [5.0, 12.0]]])
-    assert token_norms(tokens).tolist() == [[5, 0], [1, 13]]
-    # Squares of half precision would be infinite from 256 on.
-    half = token_norms(torch.full((1, 1, 4), 1000.0, dtype=torch.float16))
-    assert half.dtype == torch.float32 and half.tolist() == [[2000]]
 
 
 # --- CKA ---

@@ -17,7 +17,7 @@ from small_models import DETECTION, DIGITS, SEGMENTATION, save_untrained, small_
 from vitplug.lab.study import catalogue, conditions
 from vitplug.lab.study.catalogue import MEASURES, PAPERS, conditions_of, measures_of
 from vitplug.lab.study.command import main
-from vitplug.lab.study.edits import zero
+from vitplug.lab.study.edits import reset_copy, zero
 from vitplug.lab.study.engine import Study
 from vitplug.lab.study.measure import Seen
 from vitplug.lab.study.measures import neighbours
@@ -25,7 +25,6 @@ from vitplug.lab.study.measures.attention import attention_entropy
 from vitplug.lab.study.measures.cka import centred_grams, cka, unbiased
 from vitplug.lab.study.measures.fields import input_gradient, last_map
 from vitplug.lab.study.places import Place
-from vitplug.lab.study.reset import reset_copy
 from vitplug.lab.study.runs import Run, read_run, read_runs
 from vitplug.lab.study.store import Store
 from vitplug.statistics.images import student
@@ -204,9 +203,9 @@ def test_foreign_folders_and_unknown_names_are_refused(names, tmp_path, capsys):
     (tmp_path / 'mine.csv').write_text('mine')
     for out, arguments, message in (
         (tmp_path, (), 'holds other files'),
-        (tmp_path / 'o', ('--measures', 'entropi'), 'did you mean entropy'),
+        (tmp_path / 'o', ('--measures', 'entropi'), 'choose from accuracy, '),
         (tmp_path / 'o', ('--conditions', 'shift:sideways:3'), 'expected one of right, left, down, up'),
-        (tmp_path / 'o', ('--conditions', 'nois:3'), 'did you mean noise'),
+        (tmp_path / 'o', ('--conditions', 'nois:3'), 'choose from shift, '),
         (tmp_path / 'o', ('--measures', 'miou'), 'nothing can be measured'),
         (tmp_path / 'o', ('--images', 'nowhere'), 'no such folder; or name a split'),
     ):
@@ -221,7 +220,7 @@ def test_a_broken_image_is_named_left_out_and_counted(names, digits, tmp_path, c
     content = path.read_bytes()
     try:
         path.write_bytes(b'no image')
-        found = study(tmp_path / 'out', *names, '--measures', 'score', 'token_norms', status=1)
+        found = study(tmp_path / 'out', *names, '--measures', 'score', 'feature_similarity', status=1)
     finally:
         path.write_bytes(content)
     assert path.name in capsys.readouterr().err
@@ -308,7 +307,7 @@ def test_the_folder_of_an_ablation_is_paired_by_seed(names, tmp_path):
     found = read_runs([str(tmp_path / 'grid')], device='cpu')
     assert [(run.label, run.seed) for run in found] == [('none', 0), ('none', 1), ('cb', 0)]
     (tmp_path / 'grid/cells/cb_1/done').touch()
-    found = study(tmp_path / 'o', tmp_path / 'grid', '--measures', 'token_norms')
+    found = study(tmp_path / 'o', tmp_path / 'grid', '--measures', 'feature_similarity')
     differences = [row for row in found if row['model'] == 'cb' and row['quantity'] == 'difference']
     assert {(row['over'], row['n']) for row in differences} == {('seeds', '2')}
 
@@ -341,18 +340,18 @@ def test_an_image_without_a_gradient_is_left_out_and_counted(names, runs, tmp_pa
         return attacked
 
     monkeypatch.setattr(conditions, 'signed', without)
-    chosen = ('--measures', 'accuracy', 'token_norms', 'cka', '--conditions', 'fgsm:8/255', 'fgsm:calibrate:50')
+    chosen = ('--measures', 'accuracy', 'feature_similarity', 'cka', '--conditions', 'fgsm:8/255', 'fgsm:calibrate:50')
     found = study(tmp_path / 'o', *names, *chosen, status=1)
     assert {row['n'] for row in found if row['quantity'] == 'value'} == {str(IMAGES - 1)}
     # Groups of clean images, which ran before it was left out, are without it, too.
     of_cka = {(row['model'], row['condition']) for row in found if row['measure'] == 'cka'}
-    assert of_cka == {(row['model'], row['condition']) for row in found if row['measure'] == 'token_norms'}
+    assert of_cka == {(row['model'], row['condition']) for row in found if row['measure'] == 'feature_similarity'}
     assert 'gradient is zero everywhere' in capsys.readouterr().err
 
 
 def test_a_measure_without_enough_images_does_not_end_the_others(names, tmp_path):
-    found = study(tmp_path / 'o', names[0], '--measures', 'cka', 'token_norms', '--num', '3')
-    assert {row['measure'] for row in found} == {'token_norms'}
+    found = study(tmp_path / 'o', names[0], '--measures', 'cka', 'feature_similarity', '--num', '3')
+    assert {row['measure'] for row in found} == {'feature_similarity'}
 
 
 def test_neighbours_vote_as_counted_by_hand():
@@ -398,8 +397,8 @@ def test_a_bank_is_of_the_changed_model_and_of_clean_images(runs, tmp_path):
 def test_edits_and_attacks_reach_all_measures(runs, tmp_path):
     for condition, measure, value in (
         ('edit:token:1:9:zero', 'erf', 'sigma x'),
-        ('edit:head:1:0:zero', 'token_norms', 'mean norm'),
-        ('fgsm:8/255', 'token_norms', 'mean norm'),
+        ('edit:head:1:0:zero', 'feature_similarity', 'similarity'),
+        ('fgsm:8/255', 'feature_similarity', 'similarity'),
     ):
         clean, changed = (
             evaluated(runs[0], [measure], tmp_path, conditions)[0][measure][value].mean

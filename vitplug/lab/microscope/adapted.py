@@ -1,10 +1,8 @@
 """The microscope on a model that vitplug does not own, from Python: without a config, a checkpoint or OpenMMLab."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -52,15 +50,21 @@ def microscope(
     check_new_file(path, 'out', ('.html',))
     given = {'Baseline': baseline, 'Model': model} if baseline is not None else {'Model': model}
     networks = {title: getattr(one, '_orig_mod', one) for title, one in given.items()}
-    views = []
-    with in_inference(*networks.values()):
-        models = [_model(title, network) for title, network in networks.items()]
-        for index, x in enumerate(image[None] for batch in image_batches(images) for image in batch):
-            picture, note = as_picture(x[0], tuple(x.shape[-2:]))
+    before = {part: part.training for network in networks.values() for part in network.modules()}
+    batches, views = [images] if isinstance(images, Tensor) else images, []
+    try:
+        models = [_model(title, network.eval()) for title, network in networks.items()]
+        for index, x in enumerate(image[None] for batch in batches for image in batch):
             predicted = [_predicted(network, x, classes) for network in networks.values()]
+            picture, note = as_picture(x[0], tuple(x.shape[-2:]))
             name = f'image {index}, {note}' if note else f'image {index}'
             views.append(View(name, picture, [x] * len(models), predicted))
+        if not views:
+            raise ValueError('images: there are none')
         page = write_page(models, views, facts_of(models, [view.name for view in views], 'vitplug.microscope'))
+    finally:
+        for part, training in before.items():
+            part.training = training
     write_bytes(path, page)
     return path
 
@@ -77,14 +81,6 @@ def _model(title: str, network: nn.Module) -> Model:
     )
 
 
-def logits_of(model: nn.Module, output: Any) -> Tensor | None:
-    """Logits ``(B, classes)`` in the output of a classifier; None of another model."""
-    logits = getattr(output, 'logits', output)
-    # timm's models without a head give features of the same shape.
-    has_no_head = getattr(model, 'num_classes', None) == 0
-    return None if has_no_head or not isinstance(logits, Tensor) or logits.ndim != 2 else logits
-
-
 @torch.no_grad()
 def _predicted(network: nn.Module, x: Tensor, classes: Sequence[str] | None) -> Prediction:
     """The classes with the highest scores.
@@ -93,12 +89,15 @@ def _predicted(network: nn.Module, x: Tensor, classes: Sequence[str] | None) -> 
         ValueError: If the model does not run on the image, or has other classes than those that are named.
     """
     try:
-        logits = logits_of(network, network(x))
+        output = network(x)
     except Exception as error:  # of any kind, by any library
         raise ValueError(
             f'{type(network).__name__} does not run on an image {tuple(x.shape)} of {x.dtype}: {error}'
         ) from error
-    if logits is None:
+    logits = getattr(output, 'logits', output)
+    # timm's models without a head give features of the shape of logits.
+    has_no_head = getattr(network, 'num_classes', None) == 0
+    if has_no_head or not isinstance(logits, Tensor) or logits.ndim != 2:
         return Prediction('no prediction: the model gives no logits of classes')
     names = getattr(getattr(network, 'config', None), 'id2label', None)
     if classes is None and names:  # a config in JSON has its keys as text, sorted as text
@@ -106,34 +105,3 @@ def _predicted(network: nn.Module, x: Tensor, classes: Sequence[str] | None) -> 
     if classes is not None and len(classes) != logits.shape[1]:
         raise ValueError(f'classes: {len(classes)} names, but {type(network).__name__} has {logits.shape[1]} classes')
     return Prediction(named_scores(logits[0].float().softmax(-1), classes))
-
-
-def image_batches(images: Tensor | Iterable[Tensor]) -> Iterator[Tensor]:
-    """The batches ``(B, C, H, W)`` of images.
-
-    Raises:
-        ValueError: If there is no image, or something else.
-    """
-    total = 0
-    for batch in [images] if isinstance(images, Tensor) else images:
-        if batch.ndim != 4 or not batch.is_floating_point():
-            what = f'{batch.dtype} {tuple(batch.shape)}'
-            raise ValueError(f'images: {what}: expected tensors (B, C, H, W), normalised, as the model takes them')
-        total += len(batch)
-        if len(batch):
-            yield batch
-    if not total:
-        raise ValueError('images: there are none')
-
-
-@contextmanager
-def in_inference(*models: nn.Module) -> Iterator[None]:
-    """Puts models into inference mode; afterwards, each part has the mode that it had."""
-    before = {part: part.training for model in models for part in model.modules()}
-    for model in models:
-        model.eval()
-    try:
-        yield
-    finally:
-        for part, training in before.items():
-            part.training = training

@@ -1,6 +1,5 @@
 """Measures, conditions and papers' parts by name, as a command line gives them."""
 
-import difflib
 import inspect
 import os
 import pkgutil
@@ -69,8 +68,7 @@ def _as_list(made: object) -> list:
 
 
 def own(text: str, option: str, known: Iterable[str]) -> list:
-    """What a user's ``module:name`` is or gives, also of the folder of the call; else a ValueError with the closest
-    name.
+    """What a user's ``module:name`` is or gives, also of the folder of the call; else a ValueError with the names.
 
     Their attribute ``code`` gets a hash of the module's source.
     """
@@ -79,8 +77,6 @@ def own(text: str, option: str, known: Iterable[str]) -> list:
     try:
         made = pkgutil.resolve_name(text)
     except (ImportError, AttributeError, ValueError) as error:
-        close = difflib.get_close_matches(text, known, n=1)
-        advice = f'did you mean {close[0]}?' if close else f'choose from {", ".join(known)}'
-        raise ValueError(f'{option} {text}: there is none ({error}): {advice}') from error
+        raise ValueError(f'{option} {text}: there is none ({error}): choose from {", ".join(known)}') from error
     code = digest(inspect.getsource(sys.modules[text.partition(':')[0]]))
     return [replace(one, code=code) for one in _as_list(made() if callable(made) else made)]

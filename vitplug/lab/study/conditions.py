@@ -20,8 +20,7 @@ from torch import Tensor
 
 from vitplug.hosting import Edits
 
-from .edits import random_control, zero
-from .reset import reset_copy
+from .edits import random_control, reset_copy, zero
 from .runs import Run
 from .store import digest
 
@@ -168,7 +167,7 @@ def _accuracy(run: Run, size: float) -> float:
 
 
 def reset(kind: str) -> Condition:
-    """Positions drawn again on a copy: ``reset:ape``. GAB, Figure 4; kinds: see :data:`.reset.RESETS`."""
+    """Positions drawn again on a copy: ``reset:ape``. GAB, Figure 4; kinds: see :data:`.edits.RESETS`."""
     return Condition(f'reset {kind}', lambda run: run.changed(model=reset_copy(run.model, kind)[0]))
 
 

@@ -14,9 +14,8 @@ from vitplug.statistics.images import Arrays, evenly_spaced
 
 from .conditions import Condition
 from .engine import Study
-from .gaussian_fit import GaussianFit, fit_gaussian
 from .measure import SHOWN, Measure
-from .measures.fields import mean_field
+from .measures.fields import GaussianFit, fit_gaussian, mean_field
 from .rows import VALUE, Row
 
 # Okabe and Ito: apart for colour-blind people, and, with the markers, in grey print.

@@ -58,9 +58,8 @@ class Place:
     image_size: tuple[int, int]
 
     @classmethod
-    def of(cls, backbone: PluggedModel, layer: int, image_size: tuple[int, int], name: str = 'probs') -> 'Place':
-        """The place of the maps of a block; those of plugs are of the last block and lie in one window."""
-        (layout, pixels), (key_layout, key_pixels) = backbone.place_maps(layer, image_size, name)
+    def of(cls, backbone: PluggedModel, layer: int, image_size: tuple[int, int]) -> 'Place':
+        (layout, pixels), (key_layout, key_pixels) = backbone.place_maps(layer, image_size)
         return cls(layout, pixels, key_layout, key_pixels, image_size)
 
     @cached_property

@@ -4,8 +4,8 @@ Differences are paired: by image where two models saw the same images, by group 
 together, by seed where a model is several trainings.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -16,8 +16,7 @@ from .conditions import CLEAN
 from .engine import Study
 from .measure import Measure
 
-VALUE, DROP, DIFFERENCE, OF_DROPS, REPEATS = 'value', 'drop', 'difference', 'difference of drops', 'value over repeats'
-SEEDS, DRAWS = 'seeds', 'repeats'
+VALUE, DROP, DIFFERENCE, OF_DROPS = 'value', 'drop', 'difference', 'difference of drops'
 
 #: Estimates of a model by seed, and by value.
 Numbers = Mapping[int, Mapping[str, Estimate]]
@@ -28,11 +27,11 @@ class Row(NamedTuple):
 
     Attributes:
         measure, value, model, condition: What, of which model, under which condition.
-        quantity: ``'value'``; ``'drop'``, clean - value; ``'difference'``, the model's value - the first model's;
-            ``'difference of drops'``; or ``'value over repeats'``.
+        quantity: ``'value'``; ``'drop'``, clean - value; ``'difference'``, the model's value - the first model's; or
+            ``'difference of drops'``.
         layer, head: Block and head, or block and other block; '' for the whole network.
         mean, low, high: The number and its interval.
-        n, over: Of how many images (or seeds, or repeats) it is, and what the interval is over.
+        n, over: Of how many images (or seeds) it is, and what the interval is over.
     """
 
     measure: str
@@ -49,17 +48,13 @@ class Row(NamedTuple):
     over: str
 
 
-def over(axis: str, estimates: Sequence[Estimate]) -> Estimate:
-    """Student's t over the means of seeds, or of repeats."""
-    return student(np.stack([one.mean for one in estimates]), axis)
-
-
 def of_seeds(numbers: Numbers) -> Mapping[str, Estimate]:
     """Estimates of a model: over seeds where there are several, else over images."""
     if len(numbers) == 1:
         return next(iter(numbers.values()))
     names = dict.fromkeys(name for one in numbers.values() for name in one)
-    return {name: over(SEEDS, [one[name] for one in numbers.values() if name in one]) for name in names}
+    means = {name: np.stack([one[name].mean for one in numbers.values() if name in one]) for name in names}
+    return {name: student(of_name, 'seeds') for name, of_name in means.items()}
 
 
 def minus(one: Numbers, other: Numbers) -> Numbers:
@@ -76,22 +71,21 @@ def minus(one: Numbers, other: Numbers) -> Numbers:
 
 def rows_of(study: Study, measure: Measure) -> Iterator[Row]:
     """Every number of a measure, with drops from the clean images and differences from the first model."""
-    drawn: dict[tuple[str, str], dict[int, list[Mapping[str, Estimate]]]] = {}
+    drawn: dict[tuple[str, str, int], list[Mapping[str, Estimate]]] = defaultdict(list)
     for run, condition, units in study.units(measure):
-        by_seed = drawn.setdefault((run.label, condition.name), {})
-        by_seed.setdefault(run.seed, []).append(measure.estimate(run, units))
-    numbers = {key: _reduced(by_seed, combined) for key, by_seed in drawn.items()}
+        drawn[run.label, condition.name, run.seed].append(measure.estimate(run, units))
+    numbers: dict[tuple[str, str], dict[int, Mapping[str, Estimate]]] = defaultdict(dict)
+    for (label, name, seed), draws in drawn.items():
+        numbers[label, name][seed] = {value: combined([one[value] for one in draws]) for value in draws[0]}
     first, own = study.runs[0].label, {condition.name for condition in study.conditions if condition.own_images}
     for (label, name), values in numbers.items():
         of_first, clean, first_clean = (
             numbers.get(key, {}) for key in ((first, name), (label, CLEAN.name), (first, CLEAN.name))
         )
-        repeats = {seed: draws for seed, draws in drawn[label, name].items() if len(draws) > 1}
         drop = {} if name in own or name == CLEAN.name else minus(clean, values)
         other = {} if label == first else minus(drop, minus(first_clean, of_first))
         quantities = {
             VALUE: values,
-            REPEATS: _reduced(repeats, partial(over, DRAWS)),
             DROP: drop,
             DIFFERENCE: {} if label == first else minus(values, of_first),
             OF_DROPS: other,
@@ -99,11 +93,6 @@ def rows_of(study: Study, measure: Measure) -> Iterator[Row]:
         for quantity, found in quantities.items():
             for value, estimate in of_seeds(found).items() if found else ():
                 yield from _rows(estimate, measure.name, value, label, name, quantity)
-
-
-def _reduced(drawn: Mapping[int, Sequence[Mapping[str, Estimate]]], reduce: Callable) -> Numbers:
-    """One estimate of those of several draws, by seed and value."""
-    return {seed: {value: reduce([one[value] for one in some]) for value in some[0]} for seed, some in drawn.items()}
 
 
 def _rows(estimate: Estimate, *names: str) -> Iterator[Row]:

@@ -31,8 +31,8 @@ from vitplug.runs.checks import check_data, model_config
 from vitplug.runs.prediction import load_model
 from vitplug.statistics.images import evenly_spaced
 
-from .layers import NamedLayers
 from .places import Place
+from .resnet import ResidualBlocks
 from .store import digest
 
 SPLITS = ('train', 'val', 'test')
@@ -147,8 +147,8 @@ class Run:
         return self.cfg.default_scope
 
     @cached_property
-    def backbone(self) -> PluggedModel | NamedLayers:
-        """What records intermediates: a backbone of vitplug, a model of timm with sockets, or named layers."""
+    def backbone(self) -> PluggedModel | ResidualBlocks:
+        """What records intermediates: a backbone of vitplug, a model of timm with sockets, or a ResNet."""
         if self.base is not None and self.base.model is self.model:
             return self.base.backbone
         network = next(filter(None, (getattr(self.model, name, None) for name in ('backbone', 'model'))), self.model)
@@ -157,7 +157,7 @@ class Run:
         try:
             return host_of(plug_in(network, []))
         except (ValueError, TypeError):  # no transformer of a known library
-            return NamedLayers(network)
+            return ResidualBlocks(network)
 
     @property
     def blocks(self) -> int:

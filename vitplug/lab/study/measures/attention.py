@@ -31,8 +31,6 @@ from ..places import Place, dense_maps
 LEFT_OUT = 'queries left out'
 # Pairs of patches of a map that is kept whole.
 MOST_PAIRS = 1 << 22
-#: Least attention to a sink, and least share of the queries that give it.
-ATTENTION, QUERIES = 0.5, 0.9
 
 #: An intermediate and where its tokens are, to numbers of each image.
 OfTensor = Callable[[Tensor, Place], Tensor]
@@ -84,15 +82,12 @@ def undefined_queries(maps_BWHNN: Tensor, place: Place) -> Tensor:
 
 
 def sink_attention(maps_BWHNN: Tensor, place: Place) -> Tensor:
-    """Attention of the key with the most of it, mean over queries and windows; and whether it is a sink, a key that
-    gets at least 0.5 of the attention of 90 % of the queries."""
-    return _sinks(maps_BWHNN, place)[0].mean(1)
-
-
-def sink_share(maps_BWHNN: Tensor, place: Place) -> Tensor:
-    """Share of the windows that have a sink."""
-    attention_BWH, is_sink_BWH = _sinks(maps_BWHNN, place)
-    return is_sink_BWH.to(attention_BWH).mean(1)
+    """Attention of the key with the most of it, mean over queries and windows."""
+    place.check(maps_BWHNN)
+    maps = maps_BWHNN.to(at_least_float32(maps_BWHNN.dtype))
+    is_query_W1N1 = place.queries.is_token[:, None, :, None].to(maps)
+    received_BWHN = (maps * is_query_W1N1).sum(3) / is_query_W1N1.sum(2).clamp(min=1)
+    return received_BWHN.masked_fill(~place.keys.is_token[:, None].to(maps.device), -1).amax(-1).mean(1)
 
 
 def attention_rollout(maps: Sequence[Tensor]) -> Tensor:
@@ -112,7 +107,7 @@ def attention_rollout(maps: Sequence[Tensor]) -> Tensor:
     return rolled
 
 
-# --- weights, distances, queries, sinks ---
+# --- weights, distances, queries ---
 
 
 def _weights(maps_BWHNN: Tensor, place: Place, keys_WN: Tensor) -> Tensor:
@@ -139,18 +134,6 @@ def _over_queries(numbers_BWHN: Tensor, chosen_WN: Tensor) -> Tensor:
     """The mean over the chosen queries but NaN, ``(B, H)``."""
     counts_BWHN = chosen_WN[:, None].to(numbers_BWHN.device) & numbers_BWHN.isfinite()
     return numbers_BWHN.where(counts_BWHN, 0).sum((1, 3)) / counts_BWHN.sum((1, 3))
-
-
-def _sinks(maps_BWHNN: Tensor, place: Place) -> tuple[Tensor, Tensor]:
-    """Of the key with the most attention ``(B, W, H)``: its attention, and whether it is a sink."""
-    place.check(maps_BWHNN)
-    maps = maps_BWHNN.to(at_least_float32(maps_BWHNN.dtype))
-    is_query_W1N1 = place.queries.is_token[:, None, :, None].to(maps)
-    is_key_W1N = place.keys.is_token[:, None].to(maps.device)
-    queries_W11 = is_query_W1N1.sum(2).clamp(min=1)
-    received, givers = ((some * is_query_W1N1).sum(3) / queries_W11 for some in (maps, maps >= ATTENTION))
-    attention, key = received.masked_fill(~is_key_W1N, -1).max(-1)
-    return attention, givers.gather(-1, key[..., None])[..., 0] >= QUERIES
 
 
 # --- the measures of heads ---
@@ -197,7 +180,7 @@ ENTROPIES = {
 }
 DISTANCES = {'mean distance': mean_attention_distance, LEFT_OUT: undefined_queries}
 RELATIVE, NON_LOCALITY = {'relative distance': relative_distance}, {'non-locality': non_locality}
-SINKS = {'attention': sink_attention, 'sink': sink_share}
+SINKS = {'attention': sink_attention}
 OF_HEADS = (
     of_blocks('entropy', 'nats', 'Context Broadcasting, Fig. 3a and 5a', ENTROPIES, 'probs'),
     of_blocks('relative_distance', 'image sides', 'Context Broadcasting, Fig. 5b', RELATIVE, 'probs', 'maps'),

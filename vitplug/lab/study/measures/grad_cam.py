@@ -11,7 +11,7 @@ is added. Windows give their tokens in the order of the image, so every host wor
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,38 +20,21 @@ from torch import Tensor, nn
 
 from vitplug.adapters import host_of
 from vitplug.attention.precision import at_least_float32
-from vitplug.hosting import PixelGrid, PluggedModel, with_gradient
+from vitplug.hosting import PluggedModel, with_gradient
 from vitplug.statistics.images import Arrays
 
 from ..measure import FEW, Run, Seen, measure, nothing
 from .attention import mean_map, rollout_heat
 
 if TYPE_CHECKING:
-    from vitplug.tasks.targets import Target
+    from vitplug.tasks.targets import Scores, Target
 
 # Blocks of the picture, the last ones on which the score depends; steps of pixel flipping.
 BLOCKS, STEPS = 2, 10
 
 
-@dataclass(frozen=True)
-class GradCam:
-    """The map of one block.
-
-    Attributes:
-        heat: ``(B, h, w)`` on the block's grid, from 0 on, not normalised.
-        targets: The score of each image in words, such as ``'logit of class 3'``.
-        scores: Its value ``(B,)``.
-        pixels: Where the tokens lie in the image; ``pixels.interpolate(heat, size)`` is the map over the image.
-    """
-
-    heat: Tensor
-    targets: tuple[str, ...]
-    scores: Tensor
-    pixels: PixelGrid
-
-
-def grad_cams(model: nn.Module, images: Tensor, target: 'Target | None' = None) -> dict[int, GradCam]:
-    """The Grad-CAMs of all blocks in one forward and one backward. The model stays as it is.
+def grad_cams(model: nn.Module, images: Tensor, target: 'Target | None' = None) -> tuple[dict[int, Tensor], 'Scores']:
+    """The Grad-CAMs of all blocks in one forward and one backward, and the scores. The model stays as it is.
 
     Args:
         model: A classifier or segmentor with a backbone of vitplug, or another model after :func:`vitplug.plug_in`, in
@@ -62,11 +45,11 @@ def grad_cams(model: nn.Module, images: Tensor, target: 'Target | None' = None) 
             other libraries need one.
 
     Returns:
-        Maps by block. Blocks on whose patch tokens the score does not depend are left out: a head on the class token
-        reads no other token after the last attention.
+        Maps ``(B, h, w)`` on the grid of a block, from 0 on, by block; and the scores. Blocks on whose patch tokens
+        these do not depend are left out: a head on the class token reads no other token after the last attention.
 
     Raises:
-        ValueError: If the model is in training mode, there is no attention or score, or the score has no gradients.
+        ValueError: If the model is in training mode, or there is no attention or score.
     """
     backbone = getattr(model, 'backbone', None)
     if not isinstance(backbone, PluggedModel):
@@ -86,24 +69,21 @@ def grad_cams(model: nn.Module, images: Tensor, target: 'Target | None' = None) 
         found = recorder.collect().get('attn', {})
         if not found:
             raise ValueError(f'blocks of {type(backbone).__name__} have no output of the attention branch')
-        try:
-            grads = torch.autograd.grad(scores.values.sum(), list(found.values()), allow_unused=True)
-        except RuntimeError as error:  # such as soft suppression of boxes
-            raise ValueError(f'{scores.names[0]}: the model gives it without gradients') from error
-    size, maps = tuple(images.shape[-2:]), {}
+        grads = torch.autograd.grad(scores.values.sum(), list(found.values()), allow_unused=True)
+    maps = {}
     for (layer, tokens_BND), grad_BND in zip(found.items(), grads, strict=True):
-        layout, pixels = backbone.place_block(layer, size)
+        layout, pixels = backbone.place_block(layer, tuple(images.shape[-2:]))
         if grad_BND is not None and grad_BND[:, layout.num_prefix :].any():
             wide = at_least_float32(tokens_BND.dtype)
             tokens, grad = (t.detach()[:, layout.num_prefix :].to(wide) for t in (tokens_BND, grad_BND))
-            heat_Bhw = torch.einsum('bnd,bd->bn', tokens, grad.mean(1)).relu().unflatten(1, pixels.hw)
-            maps[layer] = GradCam(heat_Bhw, scores.names, scores.values.detach(), pixels)
-    return maps
+            maps[layer] = torch.einsum('bnd,bd->bn', tokens, grad.mean(1)).relu().unflatten(1, pixels.hw)
+    return maps, replace(scores, values=scores.values.detach())
 
 
-def over_image(cam: GradCam, seen: Seen) -> np.ndarray:
-    """The map ``(H, W)`` over the pixels of an image."""
-    return cam.pixels.interpolate(cam.heat, seen.size)[0].float().cpu().numpy()
+def over_image(heat_1hw: Tensor, seen: Seen, layer: int) -> np.ndarray:
+    """The map ``(H, W)`` of a block over the pixels of an image."""
+    _, pixels = seen.run.backbone.place_block(layer, seen.size)
+    return pixels.interpolate(heat_1hw, seen.size)[0].float().cpu().numpy()
 
 
 def no_target(run: Run) -> str:
@@ -111,21 +91,19 @@ def no_target(run: Run) -> str:
     return '' if own else 'its backbone is not one of vitplug'
 
 
-SOURCE = 'ReViT, Fig. 1 and 8; Selvaraju et al. 2017'
-
-
-@measure('score', SOURCE, estimate=nothing, most=FEW, why_not=no_target, draw='maps')
+@measure(
+    'score', 'ReViT, Fig. 1 and 8; Selvaraju et al. 2017', estimate=nothing, most=FEW, why_not=no_target, draw='maps'
+)
 def grad_cam(seen: Seen) -> Arrays:
     """ReLU of the tokens at the output of the attention branch, weighed by the mean gradient of a score: the logit of
     the predicted class, or the logits of the most frequent class's pixels; of the last two blocks that it depends on.
     """
     try:
-        maps = grad_cams(seen.run.model, seen.inputs)
+        maps, scores = grad_cams(seen.run.model, seen.inputs)
     except ValueError as error:  # of a detector, say: the picture says so
         return dict(picture=seen.picture, target=np.array(str(error)))
-    heats = {f'block {layer}': over_image(maps[layer], seen) for layer in sorted(maps)[-BLOCKS:]}
-    target = next((one.targets[0] for one in maps.values()), '')
-    return dict(picture=seen.picture, target=np.array(target), **heats)
+    heats = {f'block {layer}': over_image(maps[layer], seen, layer) for layer in sorted(maps)[-BLOCKS:]}
+    return dict(picture=seen.picture, target=np.array(scores.names[0]), **heats)
 
 
 # --- scores of maps ---
@@ -161,8 +139,8 @@ def map_scores(seen: Seen) -> Arrays:
     label = int(scores(pixels.numpy()).argmax())
     heats = {'random': np.random.default_rng(0).random(seen.size)}
     with contextlib.suppress(ValueError):  # a network without attention, or one that reads no patch
-        cams = grad_cams(run.model, seen.inputs)
-        heats['Grad-CAM'] = over_image(cams[max(cams)], seen)
+        cams, _ = grad_cams(run.model, seen.inputs)
+        heats['Grad-CAM'] = over_image(cams[max(cams)], seen, max(cams))
     with contextlib.suppress(ValueError):  # blocks without maps, or on several grids
         heats['rollout'] = rollout_heat(seen).float().cpu().numpy()
     for name, heat in heats.items():

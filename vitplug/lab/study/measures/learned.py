@@ -11,19 +11,17 @@ from vitplug.attention import Site
 from vitplug.hosting import PluggedModel
 from vitplug.statistics.images import Arrays
 
-from ..gaussian_fit import fit_gaussian
 from ..measure import SHOWN, Run, Seen, by_block, measure, nothing, of_model
 from ..places import Place
-from .fields import FITTED, centre_token
-
-LOW, HIGH = 0.1, 0.9
+from .fields import FITTED, centre_token, fit_gaussian
 
 
 def learned_statistics(backbone: PluggedModel) -> dict[str, dict[int, float]]:
     """``{'gab.sigma, mean': {block index: number}}`` of all learned values of a backbone's plugs, as they act.
 
-    Also ``min`` and ``max`` of several numbers, and ``quantile ratio`` of a Lambda. A clamped alpha is clamped; values
-    that blocks share are given at each.
+    Also ``min`` and ``max`` of several numbers, and ``quantile ratio`` of a Lambda, the 10 % quantile of its size over
+    the 90 % quantile (*Context Broadcasting*, analysis of CB_S): 1 if all channels are scaled alike, near 0 if some are
+    scaled far more than others. A clamped alpha is clamped; values that blocks share are given at each.
     """
     statistics: dict[str, dict[int, float]] = {}
     for name, of_blocks in backbone.learned_values().items():
@@ -34,20 +32,11 @@ def learned_statistics(backbone: PluggedModel) -> dict[str, dict[int, float]]:
             if value.numel() > 1:
                 found |= dict(min=value.min(), max=value.max())
             if name.split('.')[1] == 'Lambda':  # of 'cb.Lambda.mlp_end'
-                found['quantile ratio'] = quantile_ratio(value)
+                low, high = value.abs().flatten().quantile(value.new_tensor([0.1, 0.9]))
+                found['quantile ratio'] = low / high  # NaN if nearly all are 0
             for statistic, number in found.items():
                 statistics.setdefault(f'{name}, {statistic}', {}).update(dict.fromkeys(blocks, float(number)))
     return statistics
-
-
-def quantile_ratio(scale: Tensor) -> float:
-    """The 10 % quantile of ``|Lambda|`` over its 90 % quantile (*Context Broadcasting*, analysis of CB_S).
-
-    1 if all channels are scaled alike, near 0 if some are scaled far more than others; NaN if nearly all are 0.
-    """
-    scale = scale.detach().double().abs().flatten()
-    low, high = scale.quantile(scale.new_tensor([LOW, HIGH])).tolist()
-    return low / high if high > 0 else float('nan')
 
 
 def _no_values(run: Run) -> str:
@@ -91,12 +80,11 @@ def centre_bias(bias: Tensor, site: Site) -> Tensor | None:
     return None if of_keys is None else of_keys[0] - of_keys.min()
 
 
-def _of_centre(run: Run, kind: str, tensor: Tensor, place: Place) -> np.ndarray | None:
-    bias = centre_bias(tensor, place.site)
-    return None if bias is None else bias.cpu().numpy()
-
-
 TABLE = 'Gaussian Attention Bias, Fig. 6 and Table 1'
+
+
+def _of_centre(run: Run, kind: str, tensor: Tensor, place: Place) -> Tensor | None:
+    return centre_bias(tensor, place.site)
 
 
 @measure('tokens; R²: share', TABLE, 'bias', reduce=_of_centre, draw='fitted', **OF_MODEL)
@@ -109,7 +97,7 @@ def position_bias(seen: Seen) -> Arrays:
         value: by_block({layer: getattr(fit, name) for layer, fit in fits.items()}, seen.run.blocks)
         for value, name in FITTED.items()
     }
-    return values | {f'{SHOWN}block {layer:02}': bias.astype(np.float32) for layer, bias in maps.items()}
+    return values | {f'{SHOWN}block {layer:02}': bias.float().cpu().numpy() for layer, bias in maps.items()}
 
 
 def _of_shown(run: Run, kind: str, tensor: Tensor, place: Place) -> dict[int, np.ndarray] | None:

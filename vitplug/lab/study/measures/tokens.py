@@ -1,4 +1,4 @@
-"""Measures of the patch tokens that blocks hand on: how similar those of an image are, and how long.
+"""How similar the patch tokens are that blocks hand on.
 
 Shape suffixes: B images, N patch tokens, D width. Prefix tokens are dropped first.
 """
@@ -33,28 +33,9 @@ def mean_similarity(tokens_BND: Tensor) -> Tensor:
     return (pairs_B / torch.tensor(count * (count - 1))).to(wide)
 
 
-def token_norms(tokens_BND: Tensor) -> Tensor:
-    """Euclidean norms of tokens, ``(B, N)``."""
-    return torch.linalg.vector_norm(tokens_BND, dim=-1, dtype=at_least_float32(tokens_BND.dtype))
-
-
 def _similarity(tokens: Tensor, place: Place) -> Tensor:
     """Mean cosine similarity of two different patch tokens of an image at a block's output."""
     return mean_similarity(tokens[:, place.layout.num_prefix :])
 
 
-def _mean_norm(tokens: Tensor, place: Place) -> Tensor:
-    """Euclidean norms of the patch tokens at a block's output: their mean, and the largest in medians."""
-    return token_norms(tokens[:, place.layout.num_prefix :]).mean(1)
-
-
-def _largest_norm(tokens: Tensor, place: Place) -> Tensor:
-    norms_BN = token_norms(tokens[:, place.layout.num_prefix :])
-    return norms_BN.amax(1) / norms_BN.median(1).values
-
-
-NORMS = {'mean norm': _mean_norm, 'largest norm in medians': _largest_norm}
-TOKENS = (
-    of_blocks('feature_similarity', 'cosine', 'ReViT, Fig. 3', {'similarity': _similarity}, 'block'),
-    of_blocks('token_norms', 'norm, medians', 'Darcet et al. 2024, Fig. 3', NORMS, 'block'),
-)
+SIMILARITY = of_blocks('feature_similarity', 'cosine', 'ReViT, Fig. 3', {'similarity': _similarity}, 'block')
