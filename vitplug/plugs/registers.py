@@ -20,9 +20,9 @@ class Registers(Plug):
         h_rn <- max_i h_in          for the new tokens r, over all tokens i
         h_in <- 0                   for the tokens i of the grid
 
-    h is the MLP's hidden activation and n a register neuron of the block; `docs/plugs/further.md` finds them in a trained
-    model. The host's own prefix tokens stay as they are. Hosts with windows do not take registers: a window sees its
-    own tokens alone.
+    h is the MLP's hidden activation and n a register neuron of the block; a function of the page on further plugs finds
+    them in a trained model. The host's own prefix tokens stay as they are. Hosts with windows do not take registers: a
+    window sees its own tokens alone.
 
     Args:
         num_registers: How many.
