@@ -76,7 +76,8 @@ def train(cells: Sequence[Cell], jobs: int, told: Callable[[str], None] = print,
                 cell, error = futures[future], future.exception()
                 if error is None:
                     (cell.folder / DONE).touch()
-                state = f'{cell.last_line} ({error}, see {cell.folder / OUTPUT})' if error else 'done'
+                reason = str(error).strip().rpartition('\n')[2]  # submitit's errors have a traceback
+                state = f'{cell.last_line} ({reason}, see {cell.folder / OUTPUT})' if error else 'done'
                 told(f'{number} of {len(waiting)}: {cell}: {state}')
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
