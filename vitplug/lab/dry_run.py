@@ -55,8 +55,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     model = MODELS.build(model_settings(cfg))
     model.init_weights()  # logs which weights it loads
     model.to(get_device()).train()
-    with quiet():  # a line for each parameter
-        wrapper = build_optim_wrapper(model, cfg.optim_wrapper)
+    try:
+        with quiet():  # a line for each parameter
+            wrapper = build_optim_wrapper(model, cfg.optim_wrapper)
+    except (KeyError, TypeError) as error:  # also of an unknown type
+        raise ValueError(f'optim_wrapper = {dict(cfg.optim_wrapper)} cannot be built: {error}') from error
     if cfg.get('load_from'):
         load_checkpoint(model, cfg.load_from, map_location='cpu')
     origin, batch = one_batch(cfg, args.shape)
