@@ -42,15 +42,11 @@ def test_a_training_that_has_ended_gives_a_row_and_a_picture(task, digits, tmp_p
 def test_a_failure_says_where_and_why(monkeypatch, tmp_path, capsys):
     """Commands of trainings that end at once, the detection with status 3."""
 
-    class Process:
-        def __init__(self, command, stdout, stderr, env):
-            stdout.write('the end')
-            self.status = 3 if 'mask-rcnn' in command[2] else 0
+    def call(command, stdout, stderr, env):
+        stdout.write('the end')
+        return 3 if 'mask-rcnn' in command[2] else 0
 
-        def wait(self):
-            return self.status
-
-    monkeypatch.setattr(demo.subprocess, 'Popen', Process)
+    monkeypatch.setattr(demo.subprocess, 'call', call)
     monkeypatch.setattr(demo, 'row_of', lambda task, folder, seconds: task.name)
     with pytest.raises(TrainingStopped, match=r'detection training failed with exit status 3.*detection\.log'):
         demo.train_all(demo.TASKS, tmp_path)

@@ -76,23 +76,18 @@ def train_all(tasks: Sequence[Task], folder: Path) -> list[tuple[str, ...]]:
     Small models gain little from a second thread, which waits for the first one most of the time.
 
     Raises:
-        TrainingStopped: If a training fails; the others are stopped.
+        TrainingStopped: If a training fails, when the others have ended.
     """
     from joblib import cpu_count
 
-    side_by_side, running = min(len(tasks), cpu_count()), []
-    pool = ThreadPoolExecutor(side_by_side)
-    try:
-        seconds = list(pool.map(lambda task: train(task, folder, cpu_count() // side_by_side, running), tasks))
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-        for process in list(running):
-            process.terminate()  # a training that is stopped saves what it has
+    side_by_side = min(len(tasks), cpu_count())
+    with ThreadPoolExecutor(side_by_side) as pool:
+        seconds = list(pool.map(lambda task: train(task, folder, cpu_count() // side_by_side), tasks))
     return [row_of(task, folder, took) for task, took in zip(tasks, seconds, strict=True)]
 
 
-def train(task: Task, folder: Path, threads: int, running: list[subprocess.Popen]) -> float:
-    """Trains in a process of its own, which is in ``running`` meanwhile, and returns the seconds.
+def train(task: Task, folder: Path, threads: int) -> float:
+    """Trains in a process of its own and returns the seconds.
 
     Raises:
         TrainingStopped: If it ends with another exit status than 0, after the end of its output.
@@ -103,10 +98,7 @@ def train(task: Task, folder: Path, threads: int, running: list[subprocess.Popen
     command += ['--work-dir', str(folder / task.name)]
     environment = {'OMP_NUM_THREADS': str(threads), **os.environ}
     with output.open('w') as written:
-        process = subprocess.Popen(command, stdout=written, stderr=subprocess.STDOUT, env=environment)
-    running.append(process)
-    status = process.wait()
-    running.remove(process)
+        status = subprocess.call(command, stdout=written, stderr=subprocess.STDOUT, env=environment)
     if status:
         print('\n'.join(output.read_text(errors='replace').splitlines()[-SHOWN_LINES:]), file=sys.stderr)
         raise TrainingStopped(f'the {task.name} training failed with exit status {status}; all of it is in {output}')

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 
 from vitplug.checkpoints import read_checkpoint
 from vitplug.checkpoints.files import find_weights, local_file
-from vitplug.checkpoints.safe_loading import refuse_pickled_code
+from vitplug.checkpoints.through_mmengine import refuse_pickled_code
 
 STATE = {'a.weight': torch.arange(6.0).view(2, 3), 'b': torch.tensor(3), 'c': torch.ones(2, dtype=torch.bfloat16)}
 

@@ -76,12 +76,9 @@ def test_mean_of_patches_behind_their_norm(name, tmp_path):
 @pytest.mark.parametrize(
     'name, part',
     [
-        ('Meta DINOv3-S+', 'mlp.w2.bias'),
-        ('Meta DINOv3-S+', 'mlp.w1.bias'),
-        ('timm EVA-02-S', 'attn.v_bias'),
-        ('timm EVA-02-S', 'attn.q_bias'),
-        ('timm EVA-02-B', 'mlp.fc1_x.bias'),
-        ('timm EVA-02-B', 'attn.k_proj.weight'),
+        ('Meta DINOv3-S+', 'mlp.w2.bias'),  # behind the part that is there
+        ('timm EVA-02-S', 'attn.q_bias'),  # before it
+        ('timm EVA-02-B', 'attn.k_proj.weight'),  # a bias of keys may be missing, their weights may not
     ],
 )
 def test_a_missing_part_is_no_zero(name, part):
@@ -101,12 +98,6 @@ def test_rotations_that_no_tensor_shows(name, rotary, tmp_path):
     message = f"its positions are rotated as '{rotary}', .* set rotary='{rotary}'"
     with pytest.raises(ValueError, match=message):
         load_pretrained(model.host(rotary=None), tmp_path / 'weights.safetensors')
-
-
-def test_eva_without_swiglu():
-    theirs = timm.create_model('eva_giant_patch14_224', embed_dim=32, num_heads=2, depth=1, img_size=56)
-    with pytest.raises(ValueError, match='timm EVA without SwiGLU'):
-        convert(theirs.state_dict())
 
 
 # Formats of authors that timm reads by code of its own: a network of timm, its names there, and that code.

@@ -122,13 +122,6 @@ def test_a_complete_folder_is_kept_and_any_other_refused(made, tmp_path, capsys)
     assert tree(made) == before and [path.name for path in tmp_path.iterdir()] == ['mine']
 
 
-@pytest.mark.parametrize('change', [dict(seed=-1), dict(num_scenes=(0, 1)), dict(num_classification=(9, 10))])
-def test_wrong_arguments_are_refused(tmp_path, change):
-    with pytest.raises(ValueError, match='expected'):
-        make(tmp_path / 'digits', **change)
-    assert not list(tmp_path.iterdir())
-
-
 # --- garments ---
 
 

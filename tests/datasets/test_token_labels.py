@@ -107,7 +107,7 @@ def test_places_outside_of_the_image_are_nan(labelled):
 @pytest.mark.parametrize(
     ('content', 'words'),
     [
-        (None, 'no token labels: .*1.pt'),
+        (None, 'No such file .*1.pt'),
         (torch.zeros(3, 5, 4, 6), r'\(2, k, h, w\), not \(3, 5, 4, 6\)'),
         (torch.full((2, 5, 4, 6), float('nan')), 'finite scores'),
         (torch.full((2, 5, 4, 6), 0.5), 'classes from 0'),

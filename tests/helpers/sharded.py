@@ -17,7 +17,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from toy_training import toy_config
 
-from vitplug.checkpoints.safe_loading import refuse_pickled_code
+from vitplug.checkpoints.through_mmengine import refuse_pickled_code
 from vitplug.hosting import mark_padding
 from vitplug.plugs import PlugModules
 from vitplug.runs.hooks import NonFiniteLossHook

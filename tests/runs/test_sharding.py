@@ -14,7 +14,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from vitplug.checkpoints.files import read_checkpoint
-from vitplug.checkpoints.safe_loading import load_from_file
+from vitplug.checkpoints.through_mmengine import load_from_file
 
 EXACT = dict(rtol=1e-10, atol=1e-10)
 

@@ -13,10 +13,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = ArgumentParser(description=__doc__)
     parser.add_argument('name', choices=list(POOLS), help='the data set')
     parser.add_argument('root', help='folder with its images, such as data/stanford_dogs')
-    parser.add_argument('--images', type=int, help='expected number of images, if not the whole data set')
     args = parser.parse_args(argv)
     with one_line_errors():
-        counts = write_pooled_lists(args.name, args.root, args.images)
+        counts = write_pooled_lists(args.name, args.root)
     for name, count in counts.items():
         print(f'{args.root}/meta/{name}.txt: {count} images')
 

@@ -91,7 +91,7 @@ def load_content(
     own = {key: value for key, value in module.state_dict().items() if not is_derived(key)}
     wanted, outside = _split(own) if backbone is not module else (own, {})
     try:
-        state, known = convert(weights, prefix)
+        state, known, _ = convert(weights, prefix)
         given, others = _split(_without(state, reset, own))
         heads, beside = _choose_heads(others, outside)
         check_state(backbone, given, settings, path)

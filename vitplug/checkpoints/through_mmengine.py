@@ -1,9 +1,9 @@
-"""Files of timm, the authors of papers and the other libraries, through mmengine's own settings.
+"""How mmengine reads checkpoints: without running code, and files of timm, of authors and of the other libraries.
 
 A stock config names its file as ``init_cfg=dict(type='Pretrained', checkpoint=FILE)``, ``load_from=FILE`` or, in old
 ones, ``model.pretrained=FILE``. mmengine loads what has the same name and lists the rest: a host with the file of
-another code base would train from random weights. Its two functions that load are wrapped here once, when a host is
-imported, so that hosts read these files as with ``vitplug.Pretrained``. Models without a host are left alone.
+another code base would train from random weights. Its functions that read and load are wrapped here once, when a host
+is imported, so that hosts read these files as with ``vitplug.Pretrained``. Models without a host are left alone.
 """
 
 from collections.abc import Mapping
@@ -11,19 +11,42 @@ from functools import wraps
 
 from mmengine.model import PretrainedInit, is_model_wrapper
 from mmengine.runner import checkpoint, runner
+from mmengine.runner.checkpoint import CheckpointLoader
 from torch import nn
 
 from vitplug.hosting import PluggedModel
 
-from .files import find_meta
+from .files import find_meta, local_file, read_checkpoint
 from .pretrained import Pretrained, load_content
 from .settings import read_settings
 from .unseen import check_unseen
 
 
+def refuse_pickled_code() -> None:
+    """Makes mmengine read checkpoints in this process (`--resume`, `load_from`, `Pretrained`) through `load_from_file`.
+
+    mmengine by itself tries without running code, and where that fails runs it with a warning.
+    """
+    CheckpointLoader.register_scheme(tuple(CheckpointLoader._schemes), loader=load_from_file, force=True)
+
+
+def load_from_file(filename: str, map_location=None) -> dict:
+    """Reads a checkpoint onto the CPU without running code that it may hold.
+
+    Raises:
+        ValueError or OSError: As :func:`~vitplug.checkpoints.files.read_checkpoint`.
+    """
+    content = read_checkpoint(local_file(filename))
+    # mmengine runs this text, a config of years ago, to count the GPUs of the training that is resumed.
+    if isinstance(content.get('meta'), dict):
+        content['meta'].pop('config', None)
+    return content
+
+
 def read_files_of_others() -> None:
     """Makes mmengine's ``Pretrained``, ``load_from`` and ``load_checkpoint`` read every known format into hosts."""
     initialise, load = PretrainedInit.__call__, checkpoint._load_checkpoint_to_model
+    read, last = checkpoint._load_checkpoint, {}
 
     @wraps(initialise)
     def initialise_host(self: PretrainedInit, module: nn.Module) -> None:
@@ -32,17 +55,25 @@ def read_files_of_others() -> None:
         else:
             initialise(self, module)
 
+    @wraps(read)
+    def read_and_note(filename: str, *args, **settings):
+        content = read(filename, *args, **settings)
+        last.update(content=id(content), file=filename)  # mmengine loads the content without its name
+        return content
+
     @wraps(load)
     def load_into_host(model: nn.Module, content: Mapping, *args, **settings):
         inner = model.module if is_model_wrapper(model) else model
+        path = last['file'] if last.get('content') == id(content) else 'the checkpoint'
         if has_host(inner) and not has_all_tensors(content, inner):
-            load_content(inner, content, 'the checkpoint')
+            load_content(inner, content, path)
             return content
         if has_host(inner):
-            check_unseen(read_settings(find_meta(content)), getattr(inner, 'backbone', inner), 'the checkpoint')
+            check_unseen(read_settings(find_meta(content)), getattr(inner, 'backbone', inner), path)
         return load(model, content, *args, **settings)
 
     PretrainedInit.__call__ = initialise_host
+    checkpoint._load_checkpoint = runner._load_checkpoint = read_and_note
     checkpoint._load_checkpoint_to_model = runner._load_checkpoint_to_model = load_into_host
 
 

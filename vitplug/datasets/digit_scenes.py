@@ -64,13 +64,10 @@ def make_digit_scenes(
     Args:
         root: The folder to make.
         seed: Seed of the split and of all images, at least 0.
-        num_classification: Numbers of (training, validation) images in ImageNet layout, each at least 10.
+        num_classification: Numbers of (training, validation) images in ImageNet layout, at least one for each class.
         num_scenes: Numbers of (training, validation) scenes for each of ADE20K and COCO layout, each at least 1.
 
     Raises:
-        ValueError: If there are too few images, and as :func:`.scenes.make_scenes`.
+        FileExistsError: As :func:`.scenes.make_scenes`.
     """
-    # Readers number the folders of classes that exist.
-    if min(num_classification) < len(CLASSES):
-        raise ValueError(f'num_classification={num_classification}: expected at least {len(CLASSES)}, one for a class')
     return make_scenes(root, digits(seed), seed, dict(imagenet=num_classification, ade=num_scenes, coco=num_scenes))

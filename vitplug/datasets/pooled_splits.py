@@ -75,24 +75,22 @@ POOLS = {
 }
 
 
-def write_pooled_lists(name: str, root: str | Path, num_images: int | None = None) -> dict[str, int]:
+def write_pooled_lists(name: str, root: str | Path) -> dict[str, int]:
     """Writes the lists of an unpacked data set; gives the number of images in each, by its name.
 
     Args:
         name: One of :data:`POOLS`.
         root: Folder with the unpacked archives.
-        num_images: Expected number of images; by default, that of the whole data set.
 
     Raises:
         ValueError, FileNotFoundError: If there are other images, or the folder or the list of Cars is missing.
     """
     pool, meta = POOLS[name], Path(root) / 'meta'
-    folder, expected = Path(root, pool.folder).absolute(), num_images or pool.num_images
+    folder = Path(root, pool.folder).absolute()
     entries = pool.find(folder)
-    if len(entries) != expected:
+    if len(entries) != pool.num_images:
         raise ValueError(
-            f'{folder} has {len(entries)} images instead of {expected}: unpack {pool.archives} in {root}, or add '
-            f'--images {len(entries)} to split these'
+            f'{folder} has {len(entries)} images instead of {pool.num_images}: unpack {pool.archives} in {root}'
         )
     meta.mkdir(exist_ok=True)
     parts = split_pool(numbered(entries))

@@ -295,12 +295,9 @@ def make_scenes(root: str | Path, source: Source, seed: int, counts: Mapping[str
         counts: Numbers of (training, validation) images of each layout; others are left out.
 
     Raises:
-        ValueError: If a split would be empty.
         FileExistsError: If the folder has anything else in it.
     """
     root = Path(root).resolve()
-    if min(itertools.chain(*counts.values())) < 1:
-        raise ValueError(f'images (train, val) {dict(counts)}: expected at least 1 of each')
     manifest = dict(title=source.title, seed=seed, counts={layout: list(pair) for layout, pair in counts.items()})
     if (root / MANIFEST).is_file() and json.loads((root / MANIFEST).read_text()) == manifest:
         print(f'{root} is complete already')

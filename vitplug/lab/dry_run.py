@@ -16,7 +16,7 @@ from mmengine.registry import MODELS, init_default_scope
 from mmengine.runner import Runner, load_checkpoint
 
 from vitplug.backbones.base import hide_parameter_lists
-from vitplug.checkpoints.safe_loading import refuse_pickled_code
+from vitplug.checkpoints.through_mmengine import refuse_pickled_code
 from vitplug.config.options import add_options, add_shape, config_parser
 from vitplug.config.parts import model_settings
 from vitplug.config.reading import read_config

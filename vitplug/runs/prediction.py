@@ -18,7 +18,7 @@ from mmengine.registry import DATASETS, MODELS, TRANSFORMS, init_default_scope
 from mmengine.structures import BaseDataElement
 from torch import nn
 
-from vitplug.checkpoints.safe_loading import load_from_file
+from vitplug.checkpoints.through_mmengine import load_from_file
 from vitplug.config.parts import loader_leaves, model_settings
 from vitplug.files.picture_sources import Reader
 

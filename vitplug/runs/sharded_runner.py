@@ -17,8 +17,8 @@ from mmengine.runner.checkpoint import _load_checkpoint, _load_checkpoint_to_mod
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor, empty
 
-from vitplug.checkpoints.safe_loading import load_from_file
-from vitplug.checkpoints.shards import REST, SHARD, read_shards, with_leaves
+from vitplug.checkpoints.shards import REST, read_shards, sharded_parts
+from vitplug.checkpoints.through_mmengine import load_from_file
 from vitplug.files.named import is_sharded
 
 from .sharding import reshard
@@ -75,16 +75,15 @@ class ShardedRunner(Runner):
         """The content of a file, with this process's shards where the model and its optimizer are sharded."""
         checkpoint = _load_checkpoint(filename, map_location='cpu')
         checkpoint = checkpoint if 'state_dict' in checkpoint else dict(state_dict=checkpoint)
-        sharded = self.model.state_dict()
-        for key in ('state_dict', 'ema_state_dict'):
-            weights = checkpoint.get(key) or {}
-            for name, value in weights.items():
-                weights[name] = in_shards_of(sharded.get(name.removeprefix('module.')), value)
-        states = (checkpoint.get('optimizer') or {}).get('state')
-        if states and isinstance(self.optim_wrapper, BaseOptimWrapper):  # a test has none
+        weights, parameters = self.model.state_dict(), []
+        if isinstance(self.optim_wrapper, BaseOptimWrapper):  # a test has none
             parameters = [p for group in self.optim_wrapper.param_groups for p in group['params']]
-            for index, state in states.items():
-                state.update({name: in_shards_of(parameters[index], value) for name, value in state.items()})
+        for place, part in sharded_parts(checkpoint):
+            index = place.removeprefix('optimizer/state/')
+            if index == place:
+                part.update({key: in_shards_of(weights.get(key.removeprefix('module.')), part[key]) for key in part})
+            elif parameters:
+                part.update({key: in_shards_of(parameters[int(index)], part[key]) for key in part})
         return checkpoint
 
     def save_checkpoint(
@@ -122,21 +121,19 @@ def in_shards_of(sharded: Any, value: Any) -> Any:
     return distribute_tensor(value.to(sharded.device), sharded.device_mesh, sharded.placements, src_data_rank=None)
 
 
-def _write_shards(checkpoint: Mapping[str, Any], folder: Path) -> None:
+def _write_shards(checkpoint: dict[str, Any], folder: Path) -> None:
     """Writes a checkpoint as a folder, which counts as one when torch writes its metadata, at the end."""
-    tensors: dict[str, Tensor] = {}
-
-    def take_out(leaf: Any, place: str) -> Any:
-        if not isinstance(leaf, DTensor):
-            return leaf.cpu() if isinstance(leaf, Tensor) else leaf
-        tensors[place] = leaf.detach()
-        return f'{SHARD}{place}'
-
-    rest, part = with_leaves(checkpoint, take_out), folder.with_name(f'{folder.name}.part')
+    tensors, part = {}, folder.with_name(f'{folder.name}.part')
+    if optimizer := checkpoint.get('optimizer'):  # in dicts of its own: these are the optimizer's
+        states = {index: dict(state) for index, state in optimizer['state'].items()}
+        checkpoint['optimizer'] = dict(optimizer, state=states)
+    for place, held in sharded_parts(checkpoint):
+        for name in [name for name, value in held.items() if isinstance(value, DTensor)]:
+            tensors[f'{place}/{name}'] = held.pop(name).detach()
     if dist.is_main_process():
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
-        torch.save(rest, part / REST)
+        torch.save(checkpoint, part / REST)
     dist.barrier()
     dcp.save(tensors, storage_writer=dcp.FileSystemWriter(part))
     dist.barrier()

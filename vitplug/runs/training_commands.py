@@ -12,7 +12,7 @@ from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 from torch import distributed
 
-from vitplug.checkpoints.safe_loading import refuse_pickled_code
+from vitplug.checkpoints.through_mmengine import refuse_pickled_code
 
 from .checkpoint_fit import CheckpointFitHook
 from .checks import check_testing, check_training

@@ -21,10 +21,11 @@ _DERIVED = re.compile(
 
 
 class Converted(NamedTuple):
-    """A converted state dict by its new keys, and its original format."""
+    """A converted state dict by its new keys, its original format, and the tensors that it has no use for."""
 
     state: dict[str, Tensor]
     source: Format
+    left_out: list[str]
 
 
 def is_derived(key: str) -> bool:
@@ -61,27 +62,19 @@ def convert(state: State, prefix: str | None = None) -> Converted:
     Raises:
         ValueError: If no key has the prefix, the format is not recognised, or a tensor has no place in vitplug.
     """
-    state = _below(prefix, state)
+    prefix = f'{prefix.removesuffix(".")}.' if prefix else ''
+    left_out = [key for key in state if is_derived(key) or not key.startswith(prefix)]
+    if not any(key.startswith(prefix) for key in state):
+        raise ValueError(f'prefix={prefix!r}: no key begins with it; the keys are {some_of(state)}')
+    state = {key.removeprefix(prefix): state[key] for key in state if key not in left_out}
     if updates := [key for key in state if re.search(r'(?:^|\.)lora_\w', key)]:
         raise ValueError(
             f'the file has low-rank updates beside its weights ({some_of(updates, 2)}), and what they change is not in '
             'them: merge them where they were trained (loralib: model.eval() does; peft: model.merge_and_unload()) '
             "and save the tensors whose names have no 'lora_'"
         )
-    state = {key: value for key, value in state.items() if not is_derived(key)}
     source, inner = recognise(state)
     outer = inner.removesuffix('backbone.')
     inside = {key.removeprefix(inner): value for key, value in state.items() if key.startswith(inner)}
     beside = {key.removeprefix(outer): value for key, value in state.items() if not key.startswith(inner)}
-    return Converted(source.to_vitplug(inside) | beside, source)
-
-
-def _below(prefix: str | None, state: State) -> State:
-    """The tensors whose keys begin with a prefix, without it."""
-    if not prefix:
-        return state
-    prefix = prefix if prefix.endswith('.') else f'{prefix}.'
-    below = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
-    if not below:
-        raise ValueError(f'prefix={prefix!r}: no key begins with it; the keys are {some_of(state)}')
-    return below
+    return Converted(source.to_vitplug(inside) | beside, source, left_out)
