@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from vitplug import cli
-from vitplug.commands import COMMANDS, call
+from vitplug.commands import COMMANDS
 
 TOOLS = Path(__file__).resolve().parents[1] / 'tools'
 
@@ -58,18 +58,6 @@ def test_wrong_command_names_the_nearest(name, answer, typed, capsys):
     assert typed(name) == 2
     told = capsys.readouterr().err
     assert told.startswith('vitplug: error: ') and answer in told and '\x1b' not in told
-
-
-@pytest.mark.integration
-def test_a_command_ends_with_the_status_of_its_arguments(tmp_path):
-    """In a process, as a user calls it."""
-    command = [sys.executable, '-m', 'vitplug', 'train', 'a.py', '--launcher', 'pytorch', '--epochs', '3']
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 2 and 'vitplug train: error: unrecognized arguments: --epochs 3' in done.stderr
-
-
-def test_calls_are_quoted_for_a_shell():
-    assert call('check', ['my data.py']) == "vitplug check 'my data.py'"
 
 
 @pytest.mark.parametrize(

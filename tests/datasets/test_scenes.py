@@ -13,22 +13,17 @@ from vitplug.datasets import digit_scenes as digits
 from vitplug.datasets import garment_scenes as garments
 from vitplug.datasets import scenes as composer
 
-ARGS = dict(seed=3, num_classification=(40, 20), num_scenes=(12, 6))
+COUNTS = dict(imagenet=(40, 20), ade=(12, 6), coco=(12, 6))
 
 
 def tree(root):
     return {p.relative_to(root).as_posix(): p.read_bytes() for p in sorted(root.rglob('*')) if p.is_file()}
 
 
-def make(root, **changes):
-    """Makes the small data set."""
-    return digits.make_digit_scenes(root, **{**ARGS, **changes})
-
-
 @pytest.fixture(scope='module')
 def made(tmp_path_factory):
     """A finished data set that no test changes."""
-    return make(tmp_path_factory.mktemp('made') / 'digits')
+    return digits.make_digit_scenes(tmp_path_factory.mktemp('made') / 'digits', 3, COUNTS)
 
 
 @pytest.fixture(scope='module')
@@ -113,12 +108,12 @@ def test_coco_layout(made, source, split, count):
 
 def test_a_complete_folder_is_kept_and_any_other_refused(made, tmp_path, capsys):
     before = tree(made)
-    make(made)
+    digits.make_digit_scenes(made, 3, COUNTS)
     assert 'complete already' in capsys.readouterr().out
     (tmp_path / 'mine').write_text('precious')
-    for root, changes in ((made, dict(num_scenes=(5, 3))), (tmp_path, {})):
+    for root, seed in ((made, 4), (tmp_path, 3)):
         with pytest.raises(FileExistsError, match='has files: choose another folder, or remove it'):
-            make(root, **changes)
+            digits.make_digit_scenes(root, seed, COUNTS)
     assert tree(made) == before and [path.name for path in tmp_path.iterdir()] == ['mine']
 
 

@@ -25,7 +25,7 @@ def small_digits(folders, images: tuple[int, int], scenes: tuple[int, int]) -> P
         scenes: The same of scenes.
     """
     root = folders.mktemp('data') / 'digits'
-    return make_digit_scenes(root, num_classification=images, num_scenes=scenes)
+    return make_digit_scenes(root, counts=dict(imagenet=images, ade=scenes, coco=scenes))
 
 
 def save_untrained(config: Path, path: Path, change: Callable[[nn.Module], object] = lambda module: None) -> None:

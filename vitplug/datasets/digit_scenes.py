@@ -4,6 +4,7 @@ scikit-learn has 1,797 scans of handwritten digits, 8 by 8 pixels each. They are
 before images are drawn; :mod:`.scenes` describes the files.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import cv2
@@ -13,6 +14,8 @@ from .scenes import SPLIT_STREAM, Source, make_scenes, occupied
 
 CLASSES = tuple('0123456789')
 VAL_SHARE = 0.2
+# Numbers of training and validation images of each layout.
+COUNTS = dict(imagenet=(4000, 500), ade=(1600, 100), coco=(1600, 100))
 
 
 def split_scans(labels: np.ndarray, seed: int) -> dict[str, list[np.ndarray]]:
@@ -52,22 +55,6 @@ def render_digit(scan: np.ndarray, height: int, width: int) -> tuple[np.ndarray,
     return ink, np.ones_like(ink)
 
 
-def make_digit_scenes(
-    root: str | Path,
-    *,
-    seed: int = 0,
-    num_classification: tuple[int, int] = (4000, 500),
-    num_scenes: tuple[int, int] = (1600, 100),
-) -> Path:
-    """Writes digit images in ImageNet, ADE20K and COCO layout into one folder.
-
-    Args:
-        root: The folder to make.
-        seed: Seed of the split and of all images, at least 0.
-        num_classification: Numbers of (training, validation) images in ImageNet layout, at least one for each class.
-        num_scenes: Numbers of (training, validation) scenes for each of ADE20K and COCO layout, each at least 1.
-
-    Raises:
-        FileExistsError: As :func:`.scenes.make_scenes`.
-    """
-    return make_scenes(root, digits(seed), seed, dict(imagenet=num_classification, ade=num_scenes, coco=num_scenes))
+def make_digit_scenes(root: str | Path, seed: int = 0, counts: Mapping[str, tuple[int, int]] = COUNTS) -> Path:
+    """Writes images of digits into a folder; ``counts`` and errors are those of :func:`.scenes.make_scenes`."""
+    return make_scenes(root, digits(seed), seed, counts)
