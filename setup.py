@@ -10,11 +10,11 @@ from setuptools.command.build_py import build_py
 MIM_FOLDERS = ('configs', 'tools')
 MIM_INDEX = 'model-index.yml'
 
-# What Python runs when it starts, as site-packages/vitplug.pth. It imports vitplug, and no OpenMMLab package by that,
-# before mmseg, for `_base_ = 'mmseg::...'` in programs of others, and before `mmcv._ext`, for vitplug.OpsFinder.
+# What Python runs when it starts, as site-packages/vitplug.pth. It imports vitplug and mmengine before mmseg, for
+# `_base_ = 'mmseg::...'` in programs of others, and before `mmcv._ext`, for vitplug.OpsFinder.
 ON_START = (
     "import sys; sys.meta_path.insert(0, type('ImportsVitplug', (), dict(find_spec=lambda name, *_: "
-    "__import__('vitplug') and None if name in ('mmseg', 'mmcv._ext') else None)))\n"
+    "__import__('vitplug.registry') and None if name in ('mmseg', 'mmcv._ext') else None)))\n"
 )
 
 # All that training, testing and predicting need, in the three tasks; scikit-learn has the digits of the demo.

@@ -7,7 +7,7 @@
 - ``vitplug.backbones``  the registered hosts, built by configs as ``type='vitplug.<Name>'``
 
 The names in ``__all__`` are imported when they are first used: ``import vitplug`` alone imports the standard library
-only. With it, mmengine's ``Config.fromfile`` reads configs whose base is ``vitplug::...``.
+only. With ``vitplug.registry``, mmengine's ``Config.fromfile`` reads configs whose base is ``vitplug::...``.
 """
 
 import sys
@@ -16,8 +16,6 @@ from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_file_location
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from .config.paths import AfterMMEngine
 
 if TYPE_CHECKING:
     from .adapters import *  # noqa: F403
@@ -72,5 +70,4 @@ class OpsFinder:
         return spec_from_file_location(name, Path(__file__).with_name('ops.py')) if name == 'mmcv._ext' else None
 
 
-AfterMMEngine.wait()
 sys.meta_path.append(OpsFinder)

@@ -1,12 +1,15 @@
-"""The registries of scope ``vitplug``.
+"""The registries of scope ``vitplug``, and mmengine's configs, which find their bases by name from here on.
 
 This module imports only mmengine. mmengine imports it when a config names ``vitplug.X``, and hides
 any ImportError: a missing package would be reported as "X is not in the registry".
 """
 
 from mmengine import registry
+from mmengine.config import Config
 from mmengine.config.utils import MODULE2PACKAGE
 from mmengine.registry import Registry
+
+from .config.paths import find_by_name
 
 
 def _child(parent: Registry, *locations: str) -> Registry:
@@ -25,3 +28,4 @@ HOOKS = _child(registry.HOOKS, 'vitplug.runs.hooks')
 # mmengine's table of packages by config prefix. `vitplug::...` names vitplug's configs. `mmseg::...` is found by its
 # module name, because its distribution has several names (mmsegmentation, onedl-mmsegmentation).
 MODULE2PACKAGE.update(vitplug='vitplug', mmseg='mmseg')
+find_by_name(Config)

@@ -1,11 +1,7 @@
 """Configs that come with a package, by names such as `mmdet::swin/mask-rcnn_swin-t-p4-w7_fpn_1x_coco.py`."""
 
-import sys
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 
 LIBRARIES = ('mmpretrain', 'mmdet', 'mmseg', 'vitplug')
 
@@ -42,40 +38,13 @@ def config_file(name: str) -> str:
     return str(configs_folder(library) / path)
 
 
-class AfterMMEngine(MetaPathFinder):
-    """Lets mmengine's `Config.fromfile` find bases `library::path` where the packages are imported from.
+def find_by_name(config: type) -> None:
+    """Lets mmengine's ``Config.fromfile`` find bases `library::path` where the packages are imported from.
 
     mmengine itself looks for a package beside its metadata, where an editable install is not, and needs files that a
     checkout lacks. It also marks the parts of a base with the scope of its package; the parts of a task are not
-    registered in vitplug's.
-
-    A finder, because programs of others import vitplug before mmengine, and vitplug must not import mmengine: the
-    set-up and the doctor run where it is not installed.
+    registered in vitplug's. ``config`` is mmengine's class: the set-up and the doctor run where it is not installed.
     """
-
-    MODULE = 'mmengine.config'
-
-    @classmethod
-    def wait(cls) -> None:
-        """Does it as soon as mmengine's configs are imported, or now if they are."""
-        if hasattr(sys.modules.get(cls.MODULE), 'Config'):
-            _find_by_name(sys.modules[cls.MODULE])
-        else:
-            sys.meta_path.insert(0, cls())
-
-    def find_spec(self, name: str, path=None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Finds mmengine's configs as Python does, and adds the change to their loader; finds nothing else."""
-        if name != self.MODULE:
-            return None
-        sys.meta_path.remove(self)
-        if (spec := find_spec(name)) is not None and spec.loader is not None:
-            load = spec.loader.exec_module
-            spec.loader.exec_module = lambda module: (load(module), _find_by_name(module))
-        return spec
-
-
-def _find_by_name(mmengine_config: ModuleType) -> None:
-    config = mmengine_config.Config
     found_by_mmengine = config._get_cfg_path
 
     def found(path: str, filename: str) -> tuple[str, str | None]:
