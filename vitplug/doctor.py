@@ -7,7 +7,7 @@ from functools import partial
 
 from vitplug import stacks
 from vitplug.commands import command_parser
-from vitplug.config.paths import config_file
+from vitplug.files.config_paths import config_file
 
 MODULES = ('torch', 'torchvision', 'mmengine', 'mmcv', 'mmdet', 'mmseg', 'mmpretrain', 'vitplug.backbones')
 OPENCV = ('opencv-python', 'opencv-python-headless', 'opencv-contrib-python', 'opencv-contrib-python-headless')

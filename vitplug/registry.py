@@ -9,7 +9,7 @@ from mmengine.config import Config
 from mmengine.config.utils import MODULE2PACKAGE
 from mmengine.registry import Registry
 
-from .config.paths import find_by_name
+from .files.config_paths import find_by_name
 
 
 def _child(parent: Registry, *locations: str) -> Registry:

@@ -13,8 +13,8 @@ from typing import Any
 
 from mmengine.config import Config
 
-from vitplug.config.paths import configs_folder
 from vitplug.errors import one_line_errors
+from vitplug.files.config_paths import configs_folder
 from vitplug.files.whole import write_text
 from vitplug.lab.costs import Costs, build_model, count_costs
 from vitplug.lab.image_size import read_image_size

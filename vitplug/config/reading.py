@@ -5,12 +5,12 @@ from pathlib import Path
 
 from mmengine.config import Config
 
+from vitplug.files.config_paths import LIBRARIES, config_file
 from vitplug.files.named import near_file
 from vitplug.plugs.text import listed_plugs
 from vitplug.registry import MODELS
 
 from .parts import defaults_of, registered
-from .paths import LIBRARIES, config_file
 from .slips import check_key, check_slips
 
 CONFIG_HELP = 'config file, or the name of one in an installed package: mmpretrain::..., mmdet::..., mmseg::...'

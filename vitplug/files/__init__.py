@@ -1,1 +1,1 @@
-"""Files and folders: written whole, checked before they are read, and read without running code."""
+"""Files and folders: written whole, checked before they are read, found by name in installed packages."""
