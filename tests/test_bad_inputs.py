@@ -56,7 +56,6 @@ ROWS = {
     ),
     'other classes': Row(options('model.head.num_classes=80'), r'model\.head\.num_classes = 80: set it to 2'),
     'missing data': Row(options('train_dataloader.dataset.data_root=nowhere'), r'no such data folder: .*nowhere'),
-    'mixed precision on a CPU': Row('train.py tiny.py --amp', r'--amp needs an accelerator'),
     'results over a file': Row(
         'test.py tiny.py good.pth --out a.pkl', r'--out: a\.pkl exists and is not overwritten', write('a.pkl', 'kept')
     ),

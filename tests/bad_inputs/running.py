@@ -14,14 +14,11 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from unittest import mock
 
-import numpy as np
 import torch
-from mmengine.fileio.handlers.registry_utils import file_handlers
 from mmengine.logging import MMLogger
 from mmengine.runner import runner as mmengine_runner
 from mmengine.runner.checkpoint import CheckpointLoader
 from mmengine.utils import ManagerMixin
-from PIL import Image
 
 from vitplug.runs.hooks.interruption import SIGNALS
 
@@ -63,9 +60,6 @@ def own_process(folder: Path) -> Iterator[None]:
         # mmengine asks compilers and, for each checkpoint, git for versions, which takes a second.
         with (
             mock.patch.dict(os.environ, environment),
-            mock.patch.dict(file_handlers),
-            mock.patch.object(np, 'load', np.load),
-            mock.patch.object(Image, 'MAX_IMAGE_PIXELS', Image.MAX_IMAGE_PIXELS),
             mock.patch.object(mmengine_runner, 'collect_env', dict),
             mock.patch.object(mmengine_runner, 'get_git_hash', str),
         ):

@@ -11,7 +11,7 @@ from mmengine.registry import DATASETS
 
 from vitplug.config.parts import loader_leaves, registered
 from vitplug.config.reading import read_config
-from vitplug.runs.checks.classes import check_folders, check_trained, class_complaints, match_categories
+from vitplug.runs.checks.classes import check_folders, class_complaints, match_categories
 from vitplug.runs.checks.sources import Source
 
 CONFIGS = Path(__file__).parents[2] / 'configs'
@@ -173,12 +173,3 @@ def test_labels_mean_the_same_in_every_data_set():
     assert found(('cat', 'dog'), ('cat',))[val] == f'has 1 classes, and {PATH} 2'
     # Folders count, whatever names they are given.
     assert "'dog' here and 'cat'" in found('ab', 'ab', (('cat', 'dog'), ('dog', 'eel')))[val]
-
-
-def test_labels_of_a_checkpoint_mean_the_classes_of_the_data():
-    """Before: classes in another order were scored in silence."""
-    assert check_trained('a.pth', ('cat', 'dog'), ['cat', 'dog']) == ''
-    remark = check_trained('a.pth', ('cat', 'dog'), ('Katze', 'Hund'))
-    assert remark == "a.pth: label 0 is 'cat' in training and 'Katze' in the data"
-    with pytest.raises(ValueError, match=r"another order; set metainfo.classes to \('cat', 'dog'\)"):
-        check_trained('a.pth', ('cat', 'dog'), ('dog', 'cat'))

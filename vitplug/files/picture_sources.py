@@ -52,9 +52,6 @@ class Picture:
         own = self.source.name
         return own if self.frame is None else f'{own}{self.source.path.suffix}/{self.frame:06}'
 
-    def __str__(self) -> str:
-        return str(self.source.path) if self.frame is None else f'{self.source.path}, frame {self.frame}'
-
 
 def find_sources(paths: Sequence[str]) -> list[Source]:
     """All images and videos among files and below folders, in order of their names; no two have one name.

@@ -18,12 +18,13 @@ from vitplug.tasks.libraries import check_scope
 from .classes import class_complaints
 from .coco import check_scored
 from .samples import Unreadable, look_at
-from .settings import check_preprocessors, check_processes, rank_of
+from .settings import check_optimizer, check_preprocessors, check_processes, rank_of
 from .sources import Source, read_sources
 
 
 def check_training(cfg) -> list[str]:
     """Checks a merged config before a training; gives remarks for the log, and raises as the single checks do."""
+    check_optimizer(cfg)
     check_preprocessors(cfg)
     return _check_run(cfg, cfg.get('load_from'), '--resume' if cfg.get('resume') else 'load_from', ('train', 'val'))
 

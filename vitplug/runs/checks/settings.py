@@ -2,6 +2,11 @@
 
 import os
 
+from mmengine.registry import OPTIMIZERS
+
+from vitplug.config.parts import registered
+from vitplug.spelling import hint
+
 # The variables through which each launcher tells a process its rank, the world size and its local rank.
 LAUNCHER_VARIABLES = {
     'pytorch': ('RANK', 'WORLD_SIZE', 'LOCAL_RANK'),
@@ -37,3 +42,10 @@ def check_preprocessors(cfg) -> None:
             f'data_preprocessor.{unread[0]} = {outer[unread[0]]!r} is never read, for the model has its own '
             f'data_preprocessor, with {own.get(unread[0])!r}: set both alike'
         )
+
+
+def check_optimizer(cfg) -> None:
+    """ValueError for an unknown type of the optimizer, of which mmengine says only that None cannot be called."""
+    kind = ((cfg.get('optim_wrapper') or {}).get('optimizer') or {}).get('type')
+    if kind is not None and registered(OPTIMIZERS, kind, cfg.default_scope) is None:
+        raise ValueError(f'optim_wrapper.optimizer.type = {kind!r}: unknown{hint(kind, OPTIMIZERS.module_dict)}')
