@@ -15,7 +15,7 @@ from vitplug.tables import csv_text, format_table
 
 from .engine import Study
 from .figures import figures_of
-from .rows import DIFFERENCE, DROP, VALUE, Row, rows_of
+from .rows import DIFFERENCE, DROP, REPEATS, VALUE, Row, rows_of
 
 JSON, CSV = 'results.json', 'results.csv'
 # Of pictures, in an inch.
@@ -73,7 +73,7 @@ def table(rows: Sequence[Row], papers: Mapping[str, str]) -> str:
         last[row.measure] = max(last.get(row.measure, 0), row.layer or 0)
     models = list(dict.fromkeys(row.model for row in rows))
     difference = f'{{}} - {"".join(models[:1])}'
-    words = {VALUE: '{}', DROP: 'drop {}', DIFFERENCE: difference}
+    words = {VALUE: '{}', DROP: 'drop {}', DIFFERENCE: difference, REPEATS: '{}, over repeats'}
     cells: dict[tuple, dict[str, Row]] = defaultdict(dict)
     for row in rows:
         end = last[row.measure]

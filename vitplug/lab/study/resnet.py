@@ -18,8 +18,6 @@ class ResidualBlocks:
     Maps ``(B, C, H, W)`` are recorded as tokens ``(B, H * W, C)``.
     """
 
-    prefix_names = ()
-
     def __init__(self, network: nn.Module):
         self.network = network
         self.blocks = [module for module in network.modules() if type(module).__name__ in KINDS]
@@ -29,9 +27,6 @@ class ResidualBlocks:
 
     def plugged_blocks(self) -> list[nn.Module]:
         return self.blocks
-
-    def learned_values(self) -> dict:
-        return {}
 
     def place_maps(self, index: int, image_size: tuple[int, int]) -> tuple:
         """Where the tokens of a block's last output lie."""

@@ -5,7 +5,7 @@ together, by seed where a model is several trainings.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from .conditions import CLEAN
 from .engine import Study
 from .measure import Measure
 
-VALUE, DROP, DIFFERENCE, OF_DROPS = 'value', 'drop', 'difference', 'difference of drops'
+VALUE, DROP, DIFFERENCE, OF_DROPS, REPEATS = 'value', 'drop', 'difference', 'difference of drops', 'value over repeats'
 
 #: Estimates of a model by seed, and by value.
 Numbers = Mapping[int, Mapping[str, Estimate]]
@@ -27,11 +27,11 @@ class Row(NamedTuple):
 
     Attributes:
         measure, value, model, condition: What, of which model, under which condition.
-        quantity: ``'value'``; ``'drop'``, clean - value; ``'difference'``, the model's value - the first model's; or
-            ``'difference of drops'``.
+        quantity: ``'value'``; ``'drop'``, clean - value; ``'difference'``, the model's value - the first model's;
+            ``'difference of drops'``; or ``'value over repeats'``.
         layer, head: Block and head, or block and other block; '' for the whole network.
         mean, low, high: The number and its interval.
-        n, over: Of how many images (or seeds) it is, and what the interval is over.
+        n, over: Of how many images (or seeds, or repeats) it is, and what the interval is over.
     """
 
     measure: str
@@ -48,13 +48,15 @@ class Row(NamedTuple):
     over: str
 
 
+def over(axis: str, some: Sequence[Mapping[str, Estimate]]) -> Mapping[str, Estimate]:
+    """Student's t over the means of seeds, or of repeats."""
+    names = dict.fromkeys(name for one in some for name in one)
+    return {name: student(np.stack([one[name].mean for one in some if name in one]), axis) for name in names}
+
+
 def of_seeds(numbers: Numbers) -> Mapping[str, Estimate]:
     """Estimates of a model: over seeds where there are several, else over images."""
-    if len(numbers) == 1:
-        return next(iter(numbers.values()))
-    names = dict.fromkeys(name for one in numbers.values() for name in one)
-    means = {name: np.stack([one[name].mean for one in numbers.values() if name in one]) for name in names}
-    return {name: student(of_name, 'seeds') for name, of_name in means.items()}
+    return next(iter(numbers.values())) if len(numbers) == 1 else over('seeds', list(numbers.values()))
 
 
 def minus(one: Numbers, other: Numbers) -> Numbers:
@@ -75,8 +77,11 @@ def rows_of(study: Study, measure: Measure) -> Iterator[Row]:
     for run, condition, units in study.units(measure):
         drawn[run.label, condition.name, run.seed].append(measure.estimate(run, units))
     numbers: dict[tuple[str, str], dict[int, Mapping[str, Estimate]]] = defaultdict(dict)
+    repeats: dict[tuple[str, str], dict[int, Mapping[str, Estimate]]] = defaultdict(dict)
     for (label, name, seed), draws in drawn.items():
         numbers[label, name][seed] = {value: combined([one[value] for one in draws]) for value in draws[0]}
+        if len(draws) > 1:
+            repeats[label, name][seed] = over('repeats', draws)
     first, own = study.runs[0].label, {condition.name for condition in study.conditions if condition.own_images}
     for (label, name), values in numbers.items():
         of_first, clean, first_clean = (
@@ -86,6 +91,7 @@ def rows_of(study: Study, measure: Measure) -> Iterator[Row]:
         other = {} if label == first else minus(drop, minus(first_clean, of_first))
         quantities = {
             VALUE: values,
+            REPEATS: repeats.get((label, name), {}),
             DROP: drop,
             DIFFERENCE: {} if label == first else minus(values, of_first),
             OF_DROPS: other,

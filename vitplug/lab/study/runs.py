@@ -175,7 +175,7 @@ class Run:
 
     @property
     def has_class_token(self) -> bool:
-        return tuple(self.backbone.prefix_names[:1]) == ('cls_token',)
+        return self.is_plugged and tuple(self.backbone.prefix_names[:1]) == ('cls_token',)
 
     def place(self, layer: int, size: tuple[int, int]) -> Place:
         """Where the tokens of a block lie in an image of a size; kept for the last size."""

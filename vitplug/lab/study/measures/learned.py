@@ -40,7 +40,7 @@ def learned_statistics(backbone: PluggedModel) -> dict[str, dict[int, float]]:
 
 
 def _no_values(run: Run) -> str:
-    return '' if run.backbone.learned_values() else 'it has no plug with learned values'
+    return '' if run.is_plugged and run.backbone.learned_values() else 'it has no plug with learned values'
 
 
 OF_MODEL = dict(estimate=of_model, most=1)
