@@ -1,6 +1,6 @@
 """Show what plugs and tools do with a trained ViT: python tools/pretrained_demo.py [--work-dir DIR] [--camvid DIR]"""
 
-from vitplug.process import prepare
+from vitplug.cli import prepare
 
 if __name__ == '__main__':
     prepare()  # before torch is loaded

@@ -104,7 +104,9 @@ class OpenStep(Step):
         self.__dict__.update(vars(Step(*own)))
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__['block'], name)
+        if 'block' not in self.__dict__:  # while it is copied
+            raise AttributeError(name)
+        return getattr(self.block, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self.block, name, value)

@@ -51,6 +51,8 @@ def local_file(checkpoint: str | os.PathLike) -> Path:
         return Path(checkpoint)
     folder = Path(torch.hub.get_dir(), 'checkpoints', hashlib.sha256(address.encode()).hexdigest()[:16])
     file = folder / Path(urlsplit(address).path).name
+    if file == folder:
+        raise ValueError(f'{address}: no address of a file')
     if not file.exists():
         folder.mkdir(parents=True, exist_ok=True)
         torch.hub.download_url_to_file(address, str(file), progress=False)

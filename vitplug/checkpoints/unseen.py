@@ -83,6 +83,8 @@ def check_grid(module: nn.Module, given: Mapping[str, Tensor], settings: Mapping
     taken, extra = found
     entries = table.shape[1] - extra
     size = _as_list(_get(settings, 'model', 'backbone', 'img_size'))
+    if not all(isinstance(side, int) for side in size):  # an expression
+        size = []
     ratio = size[0] / size[-1] if size else 1
     grids = [(rows, entries // rows) for rows in range(1, entries + 1) if entries % rows == 0]
     source = min(grids, key=lambda grid: abs(log(grid[0] / grid[1] / ratio)))

@@ -35,10 +35,12 @@ def convert(source: Path, out: Path) -> None:
         )
     images, annotations, void = form
     pictures, maps = (
-        {split: {path.stem: path for path in files_in(source / folder.format(split), *ENDINGS)} for split in SPLITS}
-        for folder in (images, annotations)
+        {split: {path.stem: path for path in files_in(source / folder.format(split), *endings)} for split in SPLITS}
+        for folder, endings in ((images, ENDINGS), (annotations, ('.png',)))  # a label map of another kind is damaged
     )
     for split in SPLITS:
+        if not pictures[split]:
+            raise FileNotFoundError(f'{source}: {split} has no images')
         if lonely := sorted(pictures[split].keys() ^ maps[split].keys()):
             raise ValueError(
                 f'{source}: {split}: {lonely[0]} and so {len(lonely)} in all have no image or no label map'

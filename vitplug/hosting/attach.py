@@ -20,9 +20,10 @@ def find_plug(name: str) -> type | None:
     """
     registry = sys.modules.get('vitplug.registry')
     try:
-        return TYPES.get(name.removeprefix('vitplug.')) or (registry.PLUGS.get(name) if registry else None)
+        found = registry.PLUGS.get(name) if registry else None
     except RuntimeError:  # mmengine's error for some unknown names
-        return None
+        found = None
+    return found or TYPES.get(name.removeprefix('vitplug.'))
 
 
 def build_plugs(plugs: str | Sequence) -> list[Plug]:

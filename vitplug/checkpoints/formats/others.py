@@ -25,7 +25,7 @@ TIMM_SWIN = Format(
 ORIGINAL_SWIN = Format(
     'original Swin',
     _IN_LAYER_0,
-    ('layers.{}.downsample:merged = stages.{}.downsample', *_SWIN_NAMES),
+    ('layers.{}.downsample:merged = stages.{}.downsample, norm{}', *_SWIN_NAMES),  # norms of detectors' outputs
     strict=True,  # Hugging Face's files have these keys, and others
 )
 # In the second version, the norm of a merging comes after the reduction.
@@ -42,7 +42,7 @@ ORIGINAL_SWIN_V2 = Format(
     f'{_V2} {_IN_LAYER_0}',
     (
         'layers.{}.downsample.reduction:merged = stages.{+1}.downsample.reduction',
-        *('layers.{}.downsample = stages.{+1}.downsample', *_SWIN_NAMES),
+        *('layers.{}.downsample = stages.{+1}.downsample, norm{}', *_SWIN_NAMES),
     ),
     strict=True,
 )

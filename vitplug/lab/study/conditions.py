@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from mmengine.structures import BaseDataElement
 from torch import Tensor
 
 from vitplug.hosting import Edits
@@ -24,7 +25,7 @@ from .edits import random_control, reset_copy, zero
 from .runs import Run
 from .store import digest
 
-IMAGENET_CLASSES = 1000
+IMAGENET_CLASSES, IMAGENET_A_CLASSES = 1000, 200
 # Sizes of an attack between which a calibration searches, of pixels from 0 to 1, and its halvings.
 LOWEST, HIGHEST, HALVINGS = 1 / 16 / 255, 64 / 255, 16
 
@@ -42,7 +43,7 @@ class Condition:
         family, strength, unit: Conditions of one family are a curve over their strength.
         own_images: Whether it brings its own images or labels: then there is no drop from the clean ones.
         repeat: Number of the draw, of what is drawn; repeats share the name of the row.
-        code: What its numbers depend on besides: the source of a user's own condition.
+        code: What its numbers depend on besides: classes, the source of a user's own condition.
         of_first: Makes the condition itself, of the first model of a study.
     """
 
@@ -218,14 +219,17 @@ def _folders(title: str, parts: Sequence[str]) -> list[Condition]:
     if unknown := [name for name in names if name not in numbers]:
         raise ValueError(f'{folder}: {unknown[0]} is no class of ImageNet by number or synset')
     classes = [numbers[name] for name in names]
+    if title == 'ImageNet-A' and len(classes) != IMAGENET_A_CLASSES:
+        title = f'{title}, {len(classes)} of {IMAGENET_A_CLASSES} classes'
     new = dict(
         source=dict(type='mmpretrain.CustomDataset', data_root=str(folder)),
         right=lambda sample: [classes[int(sample.gt_label)]],
     )
     if len(classes) == IMAGENET_CLASSES:
         return [_of_imagenet(f'{title}, {folder.name}', **new)]
-    clean = _of_imagenet(f'clean, the {len(classes)} classes of {title}', among=classes)
-    return [clean, _of_imagenet(title, among=classes, **new)]
+    code = digest(*names)
+    clean = _of_imagenet(f'clean, the {len(classes)} classes of {title}', code, among=classes)
+    return [clean, _of_imagenet(title, code, among=classes, **new)]
 
 
 def real() -> Condition:
@@ -235,10 +239,17 @@ def real() -> Condition:
     """
     labels = json.loads(_timm_file('imagenet_real_labels.json'))
     sets = {f'ILSVRC2012_val_{number:08d}.JPEG': label for number, label in enumerate(labels, 1)}
-    return _of_imagenet('ImageNet-ReaL', right=lambda sample: sets[Path(sample.img_path).name])
+
+    def right(sample: BaseDataElement) -> list[int]:
+        name = Path(sample.img_path).name
+        if name not in sets:
+            raise ValueError(f'real: {name} is no validation image of ImageNet, such as {next(iter(sets))}')
+        return sets[name]
+
+    return _of_imagenet('ImageNet-ReaL', right=right)
 
 
-def _of_imagenet(name: str, **parts: Any) -> Condition:
+def _of_imagenet(name: str, code: str = '', **parts: Any) -> Condition:
     """Other images or labels for models of ImageNet's 1000 classes."""
 
     def change(run: Run) -> Run:
@@ -247,7 +258,7 @@ def _of_imagenet(name: str, **parts: Any) -> Condition:
             raise ValueError(f"it needs a model of ImageNet's 1000 classes, and {run.label} has {classes}")
         return run.changed(**parts)
 
-    return Condition(name, change, own_images=True)
+    return Condition(name, change, own_images=True, code=code)
 
 
 def _timm_file(name: str) -> str:

@@ -5,6 +5,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ class Study:
         An image that is left out late, as one that an attack cannot change, leaves the groups of images that ran before
         without it: they are made again.
         """
-        self.conditions = [one.of_first(self.runs[0]) if one.of_first else one for one in self.conditions]
+        self.conditions = [self._settled(one) for one in self.conditions]
         known = None
         try:
             while known != len(self.skipped):
@@ -70,6 +71,15 @@ class Study:
                 self._evaluate_once()
         finally:
             self.store.save()
+
+    def _settled(self, condition: Condition) -> Condition:
+        """A condition as the first model makes it; one that applies to no model, if it cannot."""
+        if condition.of_first is None:
+            return condition
+        try:
+            return condition.of_first(self.runs[0])
+        except ValueError as error:
+            return replace(condition, of_first=None, change=partial(_refuse, str(error)))
 
     def _evaluate_once(self) -> None:
         for run, condition in itertools.product(self.runs, self.conditions):
@@ -252,3 +262,7 @@ def _code() -> str:
 
 
 CODE = _code()
+
+
+def _refuse(reason: str, run: Run) -> Run:
+    raise ValueError(reason)

@@ -83,7 +83,9 @@ def head(features_ND: np.ndarray, targets_NC: np.ndarray):
     from sklearn.preprocessing import StandardScaler
 
     labels = targets_NC.argmax(1)
-    folds = min(FOLDS, np.unique(labels, return_counts=True)[1].min())  # scikit-learn refuses one
+    folds = min(FOLDS, np.unique(labels, return_counts=True)[1].min())
+    if folds < 2:
+        raise ValueError('linear: a class has one image in the bank, which cannot be validated: raise --bank')
     chosen = LogisticRegressionCV(Cs=STRENGTHS, cv=folds, max_iter=1000)
     return make_pipeline(StandardScaler(), chosen).fit(features_ND, labels)
 

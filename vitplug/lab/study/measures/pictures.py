@@ -19,6 +19,8 @@ from .tokens import feature_similarity
 TINY = np.float32(1e-12)
 # Maps of a picture from low to high entropy; blocks of a picture.
 MAPS, BLOCKS = 6, 12
+# Blocks of Refiner's figure, of 32, counted from 1.
+OF_32 = (1, 4, 11, 18, 23, 29, 30)
 FIGURE = dict(estimate=nothing, draw='maps')
 
 
@@ -84,10 +86,15 @@ def token_pairs(seen: Seen) -> Arrays:
 
 @measure('weight', 'Refiner, Fig. 5', 'probs', 'maps', reduce=map_of_patches, most=1, **FIGURE)
 def refined_maps(seen: Seen) -> Arrays:
-    """Attention of every patch to every patch, mean over heads, before and after the plug that changes maps."""
-    arrays = {}
-    for kind, row in (('probs', ''), ('maps', 'after the plug')):
-        maps = list(seen.found[kind].items())
-        for layer, one in (maps[at] for at in evenly_spaced(len(maps), BLOCKS)):
-            arrays[f'{row}|block {layer}'] = one.cpu().numpy()
+    """Attention of every patch to every patch, mean over heads, before and after the plug that changes maps; of the
+    blocks of the paper's figure, at the same share of another depth."""
+    arrays: Arrays = {}
+    before, after = seen.found['probs'], seen.found['maps']
+    for layer in dict.fromkeys(round((number - 1) * (seen.run.blocks - 1) / 31) for number in OF_32):
+        if layer in before:
+            arrays[f'|block {layer}'] = before[layer].cpu().numpy()
+        if layer in after:
+            own = max((other for other in before if other <= layer), default=layer)
+            reused = '' if own == layer else f' (map of block {own})'
+            arrays[f'after the plug|block {layer}{reused}'] = after[layer].cpu().numpy()
     return arrays
