@@ -1,6 +1,9 @@
 """Checks the installed packages and vitplug, and prints how to repair them. Nothing is downloaded or written."""
 
 import importlib
+import os
+import sys
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -64,6 +67,23 @@ def training_step(scope: str) -> str:
     return f'loss {losses["loss"].item():.3f}'
 
 
+def all_processes() -> str:
+    """Adds up a number of each process that torchrun has started, on their GPUs if there are some."""
+    import torch
+    from torch import distributed as dist
+
+    on_gpu = torch.cuda.is_available()
+    dist.init_process_group('nccl' if on_gpu else 'gloo')
+    ones = torch.ones(10**6, device=f'cuda:{os.environ["LOCAL_RANK"]}' if on_gpu else 'cpu')
+    begin = time.monotonic()
+    dist.all_reduce(ones)
+    total, size = int(ones[-1]), dist.get_world_size()
+    dist.destroy_process_group()
+    if total != size:
+        raise RuntimeError(f'the sum of {size} ones is {total}')
+    return f'{size}; the sum of a million numbers took {time.monotonic() - begin:.3f} s'
+
+
 # A check returns the text beside its name, and raises any error of a broken package.
 IMPORTS: dict[str, Callable[[], str]] = {name: partial(version_of, name) for name in MODULES}
 IMPORTS["mmcv's ops"] = kind_of_ops
@@ -83,8 +103,12 @@ def main(argv: Sequence[str] = ()) -> int:
     parser.add_argument('--quick', action='store_true', help='check only the imports')
     args = parser.parse_args(argv)
     warnings.simplefilter('ignore')  # import warnings of the packages are misleading; the report has the errors
-    failed = 0
-    for name, check in (IMPORTS if args.quick else {**IMPORTS, **MORE}).items():
+    checks, failed = IMPORTS if args.quick else {**IMPORTS, **MORE}, 0
+    if 'RANK' in os.environ:  # torchrun's
+        checks = {**IMPORTS, 'processes': all_processes}
+        if os.environ['RANK'] != '0':  # one speaks for all
+            sys.stdout = open(os.devnull, 'w')  # noqa: SIM115
+    for name, check in checks.items():
         try:
             print(f'  ok      {name:26} {check()}'.rstrip(), flush=True)
         except Exception as error:  # a broken binary package can raise anything
