@@ -142,6 +142,26 @@ def test_killed_training_resumes_exactly(tmp_path, kind, uninterrupted, moment):
     assert_ends_alike(tmp_path, uninterrupted)
 
 
+def test_without_a_note_the_newest_whole_checkpoint_counts(tmp_path):
+    for age, name in enumerate(('torn.pth', 'epoch_2.pth', 'epoch_10.pth', 'best_score_epoch_1.pth')):
+        torch.save({}, tmp_path / name)
+        os.utime(tmp_path / name, (0, 1e9 - age))
+    (tmp_path / 'torn.pth').write_bytes((tmp_path / 'torn.pth').read_bytes()[:-30])
+    os.utime(tmp_path / 'torn.pth', (0, 2e9))
+    cfg = Config(dict(work_dir=str(tmp_path), resume='auto'))
+    for note in (None, '', 'gone/epoch_1.pth'):
+        if note is not None:
+            (tmp_path / 'last_checkpoint').write_text(note)
+        assert last_checkpoint(tmp_path) == tmp_path / 'epoch_2.pth'
+    for name in ('epoch_2.pth', 'epoch_10.pth'):
+        (tmp_path / name).unlink()
+    with pytest.raises(ValueError, match='none of its checkpoints is whole'):
+        choose_start(cfg)
+    (tmp_path / 'torn.pth').unlink()
+    choose_start(cfg)
+    assert (cfg.resume, cfg.load_from) == (False, None)
+
+
 def test_killed_again_and_again(tmp_path, kind, uninterrupted):
     for resume, moment in [(False, 'between checkpoints'), (True, 'before a rename'), (True, 'in a validation')]:
         assert in_child(train, tmp_path, kind, resume, MOMENTS[moment]) == -KILL

@@ -1,4 +1,4 @@
-"""Check all data before a training: python tools/misc/check_dataset.py CONFIG [--workers N] [...]"""
+"""Check all data before a training: python tools/misc/check_dataset.py CONFIG [...]"""
 
 import sys
 

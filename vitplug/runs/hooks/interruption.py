@@ -12,6 +12,7 @@ from mmengine.hooks import Hook
 from mmengine.runner import IterBasedTrainLoop
 
 from vitplug.errors import TrainingStopped
+from vitplug.files.whole import write_text
 from vitplug.registry import HOOKS
 
 from .checkpoint import INTERRUPTED
@@ -86,7 +87,7 @@ class InterruptionHook(Hook):
             runner.save_checkpoint(runner.work_dir, INTERRUPTED, meta=meta, backend_args=backend)
             saved = Path(runner.work_dir, INTERRUPTED)
             if dist.is_main_process():
-                Path(runner.work_dir, 'last_checkpoint').write_text(str(saved))
+                write_text(Path(runner.work_dir, 'last_checkpoint'), str(saved))
             self.is_ending.fill_(True)
             name = self.received.name if self.received else 'a signal to another process'
             raise TrainingStopped(f'stopped by {name} and saved: --resume goes on from {saved}')
