@@ -4,6 +4,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from vitplug.plugs import PLUG_TYPES, Plug
 from vitplug.plugs.text import NONE, label_of, listed_plugs, text_of
@@ -19,11 +20,10 @@ def find_plug(name: str) -> type | None:
     mmengine resolves paths such as ``'os.system'`` as well: whether it is a plug is another question.
     """
     registry = sys.modules.get('vitplug.registry')
-    try:
-        found = registry.PLUGS.get(name) if registry else None
-    except RuntimeError:  # mmengine's error for some unknown names
-        found = None
-    return found or TYPES.get(name.removeprefix('vitplug.'))
+    with suppress(RuntimeError):  # mmengine's error for some unknown names
+        if registry and (found := registry.PLUGS.get(name)):
+            return found
+    return TYPES.get(name.removeprefix('vitplug.'))
 
 
 def build_plugs(plugs: str | Sequence) -> list[Plug]:
@@ -56,13 +56,6 @@ def plugs_text(plugs: str | Sequence) -> str:
     return text
 
 
-def _missing_module(name: str) -> str:
-    """What to do if Python does not find the module of a path; '' if it does, or there is no path."""
-    module = name.partition('.')[0]
-    found = module == name or importlib.util.find_spec(module)
-    return '' if found else f'; Python finds no module {module!r}: add its folder to PYTHONPATH'
-
-
 def _build_plug(cfg: Mapping) -> Plug:
     if not isinstance(cfg, Mapping) or 'type' not in cfg:
         raise ValueError(f"plugs: {cfg!r} is no plug; expected a dict such as dict(type='ContextBroadcast')")
@@ -72,9 +65,11 @@ def _build_plug(cfg: Mapping) -> Plug:
     if not inspect.isclass(plug_class) or not issubclass(plug_class, Plug):
         registry = sys.modules.get('vitplug.registry')
         known = registry.PLUGS.module_dict if registry else TYPES
+        module, _, path = str(name).partition('.')
+        missing = f'; Python finds no module {module!r}' if path and not importlib.util.find_spec(module) else ''
         raise ValueError(
             f'plugs: type={name!r} is no plug; choose from {sorted(known)}{hint(str(name), known)}; one of your own is '
-            f'found by its path, such as my_plugs.MixedHeads{_missing_module(str(name))}'
+            f'found by its path, such as my_plugs.MixedHeads, if its folder is in PYTHONPATH{missing}'
         )
     allowed = list(inspect.signature(plug_class).parameters)
     unknown = sorted(set(settings) - set(allowed))
