@@ -111,9 +111,7 @@ def host_of(model: nn.Module) -> PluggedModel:
     Raises:
         ValueError: If the model has no plugs, or several parts with plugs.
     """
-    if isinstance(model, PluggedModel):
-        return model
-    hosts = _hosts(model)
+    hosts = {'': model} if isinstance(model, PluggedModel) else _hosts(model)
     if len(hosts) > 1:
         raise ValueError(f'{type(model).__name__} has several parts with plugs: give one of {", ".join(hosts)}')
     [host] = hosts.values()
