@@ -12,6 +12,7 @@ garments = (
     'Sandal', 'Shirt', 'Sneaker', 'Bag', 'Ankle boot',
 )  # fmt: skip
 data_root = '{{$VITPLUG_GARMENTS:data/garments}}/ade'
+data_help = dict(root=data_root, command='python tools/dataset_converters/make_garment_scenes.py')
 images = dict(data_root=data_root, metainfo=dict(classes=('background', *garments)))
 train_pipeline = _base_.train_pipeline
 train_pipeline.insert(-1, dict(type='RandomFlip', prob=0.5))

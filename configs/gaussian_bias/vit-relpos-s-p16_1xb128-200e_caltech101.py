@@ -10,6 +10,7 @@ _base_ = [
 model = dict(head=dict(num_classes=102))
 # With the background class.
 data_root = 'data/caltech-101'
+data_help = dict(root=data_root, command='python tools/dataset_converters/pooled_splits.py caltech101 data/caltech-101')
 data_preprocessor = dict(num_classes=102)
 images = dict(dataset=dict(data_root=data_root, data_prefix='101_ObjectCategories'))
 train_dataloader = val_dataloader = test_dataloader = images

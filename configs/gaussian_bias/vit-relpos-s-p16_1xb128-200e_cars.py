@@ -9,6 +9,7 @@ _base_ = [
 ]
 model = dict(head=dict(num_classes=196))
 data_root = 'data/stanfordcars'
+data_help = dict(root=data_root, command='python tools/dataset_converters/pooled_splits.py cars data/stanfordcars')
 data_preprocessor = dict(num_classes=196)
 images = dict(dataset=dict(data_root=data_root, data_prefix='car_ims'))
 train_dataloader = val_dataloader = test_dataloader = images

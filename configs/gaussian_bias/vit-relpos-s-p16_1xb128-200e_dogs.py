@@ -9,6 +9,7 @@ _base_ = [
 ]
 model = dict(head=dict(num_classes=120))
 data_root = 'data/stanford_dogs'
+data_help = dict(root=data_root, command='python tools/dataset_converters/pooled_splits.py dogs data/stanford_dogs')
 data_preprocessor = dict(num_classes=120)
 images = dict(dataset=dict(data_root=data_root, data_prefix='Images'))
 train_dataloader = val_dataloader = test_dataloader = images

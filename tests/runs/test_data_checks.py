@@ -11,7 +11,7 @@ import pytest
 from mmengine.config import ConfigDict
 from PIL import Image
 
-from vitplug.runs.checks import check_data
+from vitplug.runs.checks import check_data, examine
 from vitplug.runs.checks.accounts import IMAGES, OBJECTS
 from vitplug.runs.checks.coco import account_coco
 
@@ -38,7 +38,7 @@ def coco(tmp_path):
     """Checks a COCO file as data and as what a metric reads; gives the remarks."""
     picture(tmp_path / 'images' / 'a.png')
 
-    def check(data, metric=None, load=(), **settings):
+    def check(data, metric=None, load=(), steps=(), **settings):
         for split, one in dict(train=data, val=metric or data).items():
             (tmp_path / f'{split}.json').write_text(one if isinstance(one, str) else json.dumps(one))
         dataset = dict(
@@ -47,7 +47,7 @@ def coco(tmp_path):
             ann_file='train.json',
             data_prefix=dict(img='images/'),
             metainfo=dict(classes=('cat', 'dog')),
-            pipeline=[dict(type='LoadImageFromFile', **dict(load))],
+            pipeline=[dict(type='LoadImageFromFile', **dict(load)), *steps],
             **settings,
         )
         evaluator = dict(type='CocoMetric', ann_file=str(tmp_path / 'val.json'))
@@ -77,6 +77,16 @@ def test_lost_objects_are_counted_by_reason(coco, reason):
     assert '1 objects, 1 images kept; left out: 1 objects ' + reason in remark and 'e.g. annotation 2' in remark
     with pytest.raises(ValueError, match=rf'no objects are left\. .*1 objects {reason}'):
         coco(content(LOST[reason]))
+
+
+def test_objects_without_masks_are_refused_where_masks_are_loaded(coco):
+    """Before: KeyError 'mask' in the middle of an epoch."""
+    outlined, masks = dict(segmentation=[[4, 4, 12, 4, 12, 12]]), [dict(type='LoadAnnotations', with_mask=True)]
+    assert coco(content(outlined, {})) == coco(content(outlined, outlined), steps=masks) == []
+    for bare in ({}, dict(iscrowd=1)):
+        with pytest.raises(ValueError, match='annotation 2 has no segmentation, and 1 of 2 objects have one: give it'):
+            coco(content(outlined, bare), steps=masks)
+    assert len(coco(content(outlined, LOST['marked ignore']), steps=masks)) == 1
 
 
 def test_counts_are_those_of_mmdet(tmp_path):
@@ -113,10 +123,35 @@ def renumbered(data, key='annotations', name='id', to=1):
     return data
 
 
+def without(key, field):
+    data = content({}, {})
+    data[key][-1].pop(field)
+    return data
+
+
 THREE = [dict(id=1, name='cat'), dict(id=2, name='dog'), dict(id=3, name='dog')]
 # A broken file, what is said, and the file that is mended as it is said.
 BROKEN = {
     'no JSON': ('{"images": [', r'train\.json is no JSON in UTF-8', content()),
+    'a list': ([1, 2], r'train\.json has no images: expected a COCO file', content()),
+    **{f'no {key}': (content(**{key: []}), rf'json has no {key}', content()) for key in ('images', 'categories')},
+    # Before: AttributeError or KeyError without file and annotation; NaN was kept.
+    **{
+        f'{key} without {field}': (without(key, field), rf'json: {key}\[\d\] lacks {field}: {{', content({}, {}))
+        for key, field in (
+            *(('annotations', field) for field in ('id', 'area', 'image_id', 'category_id', 'bbox')),
+            *(('images', field) for field in ('width', 'file_name')),
+        )
+    },
+    **{
+        f'bbox {box}': (content({}, dict(bbox=box)), r'annotations\[1\], id 2: bbox .*: expected four', content({}, {}))
+        for box in ([4, 4, 8], [4, 4, 8, float('nan')], [4, float('inf'), 8, 8], ['4', 4, 8, 8], None)
+    },
+    'a width that is a text': (
+        content(images=[dict(id=1, file_name='a.png', width='40', height=30)]),
+        r"images\[0\], id 1: width '40': expected a finite number",
+        content(),
+    ),
     # Before: perfect predictions scored 0.626 instead of 1.000.
     'annotation id 0': (
         renumbered(content({}, {}), to=0),
@@ -203,7 +238,7 @@ def maps(tmp_path):
         picture(tmp_path / 'images' / f'{name}.png')
         label_map(tmp_path / 'maps' / f'{name}.png')
 
-    def check(head=255, metric=255, **settings):
+    def check(head=255, metric=255, by=check_data, **settings):
         dataset = dict(
             type='BaseSegDataset',
             data_root=str(tmp_path),
@@ -218,7 +253,7 @@ def maps(tmp_path):
             val_dataloader=dict(dataset=dataset),
             val_evaluator=dict(type='IoUMetric', ignore_index=metric),
         )
-        return check_data(cfg, ('val',))
+        return by(cfg, ('val',))
 
     return check
 
@@ -271,6 +306,15 @@ def test_label_maps_that_cannot_be_learnt(maps, tmp_path, make, said):
         maps()
 
 
+def test_label_maps_that_a_decoder_refuses_are_named(maps, tmp_path, monkeypatch):
+    """Before: a traceback of DecompressionBombError, and the other samples were not looked at."""
+    monkeypatch.setattr(Image, 'MAX_IMAGE_PIXELS', 100)
+    _, errors = maps(by=examine)
+    assert [str(error).partition(': cannot be loaded: Dec')[0] for error in errors] == [
+        str(tmp_path / 'maps' / name) for name in ('a.png', 'b.png')
+    ]
+
+
 @pytest.mark.parametrize('settings', [dict(head=0), dict(metric=0), dict(ignore_index=0)])
 def test_head_metric_and_data_ignore_one_label(maps, settings):
     with pytest.raises(
@@ -319,20 +363,33 @@ def test_hidden_folders_are_no_classes(folders, tmp_path):
     assert folders([]) == []
 
 
-def test_labels_of_lists_are_those_of_classes(tmp_path):
+def test_classes_are_a_list(folders):
+    """Before: 'ab' became the classes a and b."""
+    with pytest.raises(ValueError, match=r"dataset\.metainfo\.classes = 'ab': .* a comma makes it one"):
+        folders(['a', 'b'], 'ab')
+    assert folders(['a', 'b'], ('a', 'b')) == []
+
+
+@pytest.mark.parametrize('label', [7, -1])
+def test_labels_of_lists_are_those_of_classes(tmp_path, label):
     picture(tmp_path / 'cat/a.png')
-    (tmp_path / 'list.txt').write_text('cat/a.png 0\ncat/a.png 7\n')
-    with pytest.raises(ValueError, match=r'list\.txt: label 7 is none of the 2 classes'):
+    (tmp_path / 'list.txt').write_text(f'cat/a.png 0\ncat/a.png {label}\n')
+    with pytest.raises(ValueError, match=rf'list\.txt, line 2: label {label} is none of the 2 classes'):
         check_data(of_train(tmp_path, ann_file='list.txt', metainfo=dict(classes=('a', 'b'))), ('train',))
 
 
 # --- files and folders ---
 
 
-def test_missing_folders_name_their_path(tmp_path):
+def test_missing_folders_name_their_path_and_the_command_that_makes_them(tmp_path):
     cfg = of_train(tmp_path, data_prefix='train')
-    with pytest.raises(FileNotFoundError, match=f'no such data folder: {tmp_path}/train'):
-        check_data(cfg, ('train',))
+    for settings, said in (
+        ({}, '$'),
+        (dict(data_help=dict(root=str(tmp_path), command='python make.py')), '; make the data with: python make.py'),
+        (dict(data_help=dict(root=str(tmp_path / 'digits'), command='python make.py')), '$'),  # of other data
+    ):
+        with pytest.raises(FileNotFoundError, match=f'no such data folder: {tmp_path}/train{said}'):
+            check_data(ConfigDict(cfg, **settings), ('train',))
     (tmp_path / 'train' / 'class').mkdir(parents=True)
     with pytest.raises(ValueError, match=r'CustomDataset cannot read its files: Found 0 files'):
         check_data(cfg, ('train',))

@@ -268,6 +268,36 @@ def test_hidden_files_are_overlooked(task, tmp_path):
 # --- what cannot be read ---
 
 
+@pytest.mark.parametrize('split', ['train', 'val'])
+def test_only_a_test_may_have_no_classes(tmp_path, split):
+    """Before: AttributeError or NameError of a config without the split."""
+    flowers(tmp_path)
+    (tmp_path / split).rename(tmp_path / 'flowers')
+    image(tmp_path / split / '1.jpg')
+    with pytest.raises(FileNotFoundError, match=f'{split} has 0 class folders: expected two or more'):
+        read_classification(tmp_path, ())
+
+
+def test_some_objects_without_masks_are_refused(tmp_path):
+    """Before: KeyError 'mask' in the middle of an epoch."""
+    screws(tmp_path)
+    path = tmp_path / 'valid' / '_annotations.coco.json'
+    content = json.loads(path.read_text())
+    content['annotations'][1]['segmentation'] = []
+    path.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=r'valid/_.*: annotation 2 has no segmentation, and 3 of 4 objects have one: '):
+        read_detection(tmp_path, ())
+
+
+def test_one_image_is_no_batch(tmp_path):
+    """Before: an epoch without an iteration, for the last batch is left out."""
+    roads(tmp_path / 'data')
+    for path in (tmp_path / 'data').glob('*/train/10*'):
+        path.unlink()
+    made = new_experiment(tmp_path, 'segmentation', STOCK['segmentation'])
+    refused(made, tmp_path, '--data data: 1 training images are no whole batch of 2: add some')
+
+
 def test_a_folder_without_splits_is_refused(tmp_path):
     flowers(tmp_path / 'data')
     (tmp_path / 'data/train').rename(tmp_path / 'data/rose')

@@ -14,7 +14,7 @@ from vitplug.spelling import hint
 # The names that mmengine or vitplug reads: on a config's outermost level, and in dicts of which no class is built.
 READ = frozenset(inspect.signature(Runner.__init__).parameters) - {'self', 'cfg'} | {
     *('compile', 'custom_imports', 'find_unused_parameters', 'model_wrapper_cfg', 'runner_type', 'strategy', 'sync_bn'),
-    *('tta_model', 'tta_pipeline', '_base_', 'env_cfg', 'detect_anomalous_params', 'fp16', 'models'),
+    *('tta_model', 'tta_pipeline', 'data_help', '_base_', 'env_cfg', 'detect_anomalous_params', 'fp16', 'models'),
 }
 SCHEMAS = {
     'auto_scale_lr': {'enable', 'base_batch_size'},

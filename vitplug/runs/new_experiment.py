@@ -31,7 +31,7 @@ from vitplug.tasks.libraries import TASKS, check_scope
 
 from .checks import check_data
 from .checks.classes import model_parts
-from .checks.coco import read_coco
+from .checks.coco import check_masks, read_coco
 
 SPLITS = ('train', 'val', 'test')
 FROM_SCRATCH = 'none'
@@ -70,6 +70,9 @@ def read_classification(root: Path, names: Sequence[str]) -> OwnData:
     folders = {split: only(root, split, f'{split}*') for split in SPLITS}
     found = {split: sorted(folder.iterdir()) for split, folder in folders.items() if folder}
     classes = {split: [path.name for path in paths if path.is_dir()] for split, paths in found.items()}
+    for split in ('train', 'val'):
+        if (number := len(classes[split])) < 2:
+            raise FileNotFoundError(f'{folders[split]} has {number} class folders: expected two or more, with images')
     # A test may have images without classes.
     splits = {split: dict(type='CustomDataset', data_prefix=folders[split].name) for split in classes if classes[split]}
     return OwnData(classes['train'], splits, len(names_in(folders['train'], IMAGE_SUFFIXES)))
@@ -104,6 +107,8 @@ def read_detection(root: Path, names: Sequence[str]) -> OwnData:
             splits[split] = dict(type='CocoDataset', ann_file=str(file.relative_to(root)), data_prefix=prefix)
             contents[split] = read_coco(file)
     has_masks = any(one.get('segmentation') for content in contents.values() for one in content.get('annotations', ()))
+    for split, content in contents.items() if has_masks else ():
+        check_masks(content.get('annotations', ()), root / splits[split]['ann_file'])
     # Some exports have a category that holds the others: what no object of the training has is not learnt.
     used = {one['category_id'] for one in contents['train'].get('annotations', ())}
     classes = [one['name'] for one in contents['train']['categories'] if one['id'] in used]
@@ -239,6 +244,8 @@ def config_of(args: argparse.Namespace) -> str:
     load_own_data(cfg, data._replace(has_masks=learns_masks and data.has_masks))
     cfg.train_dataloader.batch_size = Code('batch_size')
     set_schedule(cfg, math.ceil(data.images / batch), args.epochs)
+    if cfg.train_dataloader.get('drop_last') and data.images < batch:
+        raise ValueError(f'--data {args.data}: {data.images} training images are no whole batch of {batch}: add some')
     if 'base_batch_size' in (cfg.get('auto_scale_lr') or {}):
         cfg.auto_scale_lr.enable = True
     # A file is named from the folder of the new config.

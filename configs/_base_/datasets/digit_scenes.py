@@ -1,5 +1,6 @@
 # Scenes of 3 to 7 handwritten digits.
 digits_root = '{{$VITPLUG_DIGITS:data/digits}}'
+data_help = dict(command='python tools/dataset_converters/make_digit_scenes.py')
 metainfo = dict(
     classes=tuple('0123456789'),
     palette=[

@@ -1,6 +1,7 @@
 # Scenes of 3 to 7 handwritten digits with boxes and masks, in COCO's format.
 _base_ = ['mmdet::_base_/datasets/coco_instance.py', 'digit_scenes.py']
 data_root = f'{_base_.pop("digits_root")}/coco'
+data_help = dict(root=data_root)
 metainfo, to_grey = _base_.metainfo, _base_.to_grey
 # No flips: a mirrored digit is not the same digit.
 train_pipeline = [

@@ -1,6 +1,7 @@
 # Scenes of 3 to 7 handwritten digits with label maps, in ADE20K's format.
 _base_ = 'digit_scenes.py'
 data_root = f'{_base_.pop("digits_root")}/ade'
+data_help = dict(root=data_root)
 metainfo = dict(
     classes=('background', *_base_.metainfo.classes),
     palette=[(0, 0, 0), *_base_.metainfo.palette],

@@ -1,6 +1,7 @@
 # Nuclei under the microscope as label maps of two classes: 519 images for training, 145 for validation, 256 x 256 to
 # 1040 x 1388 pixels. Images are resized to a short side of at most 256 pixels; results are at the original size.
 data_root = '{{$VITPLUG_NUCLEI:data/nuclei}}'
+data_help = dict(root=data_root, command='python tools/dataset_converters/nuclei.py FOLDER')
 metainfo = dict(classes=('background', 'nucleus'), palette=[(0, 0, 0), (220, 20, 60)])
 
 resize = dict(type='Resize', scale=(512, 256), keep_ratio=True)

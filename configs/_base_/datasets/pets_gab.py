@@ -1,6 +1,7 @@
 # Oxford-IIIT Pet at 224, with the splits and transforms of the GAB paper's script: all images pooled and split
 # 70 : 15 : 15, torchvision's transforms with their default interpolation (bilinear, nearest for the rotation).
 data_root = 'data/oxford_pets'
+data_help = dict(root=data_root, command='python tools/dataset_converters/pooled_splits.py pets data/oxford_pets')
 data_preprocessor = dict(num_classes=37, mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375], to_rgb=True)
 
 train_pipeline = [

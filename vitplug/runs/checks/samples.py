@@ -40,16 +40,17 @@ def look_at(source: Source, info: dict) -> ValueError | None:
             _check_image(path, load, size)
     except ValueError as error:
         return error
+    except Exception as error:  # whatever decoders raise
+        file = info['seg_map_path'] if load_map else path
+        return Unreadable(f'{file}: cannot be loaded: {type(error).__name__}: {error}')
     return None
 
 
 def _load_map(load_map: LoadAnnotations, info: dict) -> np.ndarray:
     """The labels of the pixels as training has them, ``(height, width)``."""
     path = info['seg_map_path']
-    try:
-        stored = np.asarray(Image.open(path))
-    except (OSError, SyntaxError) as error:  # as Pillow has it for a broken PNG file
-        raise Unreadable(f'{path}: cannot be loaded: {error}') from error
+    with Image.open(path) as image:
+        stored = np.asarray(image)
     if stored.ndim > 2 or stored.max(initial=0) > 255:
         raise ValueError(
             f'{path}: label map of shape {stored.shape} with values to {stored.max()}: expected one channel of class '
@@ -65,7 +66,7 @@ def _check_image(path: str, load: LoadImageFromFile, annotated: tuple) -> None:
     try:
         image = load(dict(img_path=path))['img']
         # More strictly than training does, which takes a truncated JPEG as it is.
-        with suppress(UnidentifiedImageError), Image.open(path) as whole:
+        with suppress(UnidentifiedImageError, Image.DecompressionBombError), Image.open(path) as whole:
             whole.load()
     except Exception as error:  # decoders of any kind
         raise Unreadable(f'{path}: cannot be loaded: {type(error).__name__}: {error}') from error

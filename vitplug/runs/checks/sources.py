@@ -53,15 +53,24 @@ class Source:
 def read_sources(cfg, split: str, every: bool = False) -> list[Source]:
     """Reads the data sets behind the loader of a split; those that do not derive from mmengine's class are left out.
 
+    The config's `data_help` has the `root` of the data it is about, and the `command` that makes them. It ends messages
+    about files below the root, so that a config that inherits it for data of its own is not told to make others.
+
     Raises:
         FileNotFoundError: If a folder or file is missing.
         ValueError: If annotations are broken or do not match the images or the classes, or nothing is left to learn.
     """
-    sources = []
+    sources, made = [], cfg.get('data_help') or {}
     for path, settings in loader_leaves(cfg, split):
         kind = registered(DATASETS, settings.get('type'), cfg.default_scope)
-        if kind is None or issubclass(kind, BaseDataset):
+        if kind is not None and not issubclass(kind, BaseDataset):
+            continue
+        try:
             sources.append(_read_source(path, {**settings, 'lazy_init': True, '_scope_': cfg.default_scope}, every))
+        except FileNotFoundError as error:
+            if 'root' in made and Path(settings.get('data_root') or '').is_relative_to(made['root']):
+                raise FileNotFoundError(f'{error}; make the data with: {made["command"]}') from error
+            raise
     return sources
 
 
@@ -70,7 +79,9 @@ def _read_source(path: str, settings: Mapping, every: bool) -> Source:
         dataset = DATASETS.build(settings)
     except AssertionError as error:  # of a class that looks for its files
         raise FileNotFoundError(f'{path}: {settings["type"]} does not find its files {error}') from error
-    source = Source(path, dataset)
+    source, names = Source(path, dataset), dataset.metainfo.get('classes') or ()
+    if isinstance(names, str):
+        raise ValueError(f'{path}.metainfo.classes = {names!r}: expected a list; a comma makes it one: ({names!r},)')
     fetches = getattr(dataset, 'download', False) or getattr(dataset, 'backend_args', None)
     if not fetches and not is_remote(dataset.data_root or ''):
         for folder in dataset.data_prefix.values():
@@ -113,8 +124,9 @@ def _read_files(source: Source, every: bool) -> None:
     images, number = dataset.data_prefix.get('img_path'), len(dataset.metainfo.get('classes') or ())
     if labelled:
         source.folders = tuple(getattr(dataset, 'folder_to_idx', ()))
-        labels = [info['gt_label'] for info in source.samples]
-        if number and max(labels, default=0) >= number:
-            raise ValueError(f'{dataset.ann_file}: label {max(labels)} is none of the {number} classes')
+        for line, info in enumerate(source.samples, start=1):
+            if number and not 0 <= info['gt_label'] < number:
+                label = info['gt_label']
+                raise ValueError(f'{dataset.ann_file}, line {line}: label {label} is none of the {number} classes')
     if images and not dataset.ann_file:
         source.account = account_folders(dataset, source.samples, images, dataset.data_prefix.get('seg_map_path'))
