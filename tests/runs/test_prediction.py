@@ -13,6 +13,7 @@ from PIL import Image
 from small_models import DETECTION, SEGMENTATION, save_untrained
 
 from vitplug.files.picture_sources import find_sources
+from vitplug.runs.predict_command import predict
 
 IN_THIS_PROCESS = 'test_dataloader.num_workers=0 test_dataloader.persistent_workers=False'
 
@@ -132,6 +133,41 @@ def test_the_rest_goes_on(tmp_path):
     ]
     names = ['0.png', '0_2.png', 'cat/1.png', 'dog/0.png', 'dog/0_2.png', 'dog/1.png']
     assert pictures_in(folder / 'out/pictures') == names
+
+
+class Dots:
+    """A predictor that cannot take dark pictures, and is interrupted at white ones."""
+
+    def __call__(self, pictures):
+        if any(pixels.max() < 9 for pixels in pictures):
+            raise RuntimeError('too dark')
+        if any(pixels.min() > 240 for pixels in pictures):
+            raise KeyboardInterrupt
+        return pictures
+
+    def draw(self, pixels, result):
+        return pixels
+
+    def record(self, result, name, out):
+        return {}
+
+    def read(self, path):
+        return mmcv.imread(path)
+
+
+def test_what_cannot_be_predicted_is_named_and_videos_end_with_their_frames(tmp_path, capsys):
+    video_of(tmp_path / 'a.mp4', [(0, 0, 0), (0, 250, 0), (0, 0, 250)])
+    Image.new('RGB', (20, 16)).save(tmp_path / 'b.png')
+    video_of(tmp_path / 'c.mp4', [(0, 250, 0), (255, 255, 255)])
+    sources = find_sources([str(tmp_path)])
+    with pytest.raises(KeyboardInterrupt):
+        predict(Dots(), sources, tmp_path / 'out', batch_size=2)
+    assert len(mmcv.VideoReader(str(tmp_path / 'out/pictures/a.mp4'))) == 2
+    (tmp_path / 'c.mp4').unlink()
+    assert predict(Dots(), sources[:2], tmp_path / 'again', batch_size=2) == set(sources[:2])
+    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith('cannot use')]
+    wanted = [f'{tmp_path}/a.mp4, frame 0', f'{tmp_path}/b.png']
+    assert told[-2:] == [f'cannot use {place}: RuntimeError: too dark' for place in wanted]
 
 
 def test_sources(tmp_path):

@@ -50,6 +50,15 @@ def test_processes_have_the_loss_and_gradients_of_one(host, processes, sharded, 
     assert_close(values, {name: p.detach() for name, p in model.named_parameters()}, **EXACT)
 
 
+def test_a_test_keeps_no_whole_model():
+    from vitplug.runs.sharded_runner import ShardedRunner  # needs a later torch than the oldest supported one
+
+    runner = ShardedRunner.__new__(ShardedRunner)
+    runner.whole, runner._has_loaded = nn.Linear(1, 1), True
+    runner.load_or_resume()  # tests call it first
+    assert runner.whole is None
+
+
 @pytest.mark.slow
 def test_all_skip_a_step_whose_gradients_one_has_not_finite(tmp_path):
     """A shard of the gradients may be finite where another is not: the weights of one model would part silently."""

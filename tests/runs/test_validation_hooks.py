@@ -21,29 +21,37 @@ from vitplug.runs.hooks.validation import NAME, DryValidationHook, ValidationLos
 class Model(nn.Module):
     """Notes the batches that it predicts."""
 
-    def __init__(self):
+    def __init__(self, broken=False):
         super().__init__()
-        self.batches = []
+        self.batches, self.broken = [], broken
 
     def val_step(self, batch):
-        self.batches.append((batch.shape, self.training, torch.is_grad_enabled()))
+        if self.broken:
+            raise RuntimeError('the head is broken')
+        self.batches.append((batch['inputs'].shape, self.training, torch.is_grad_enabled()))
 
 
-def dry_run(batch_size, iteration=0):
+def dry_run(batch_size, iteration=0, broken=False):
     """The batches that are predicted of images of which the second half has other sizes."""
     images = [torch.zeros(3, 8, 8)] * 30 + [torch.zeros(3, 4, 16)] * 30
-    loop = SimpleNamespace(dataloader=DataLoader(images, batch_size))
-    runner = SimpleNamespace(model=Model(), iter=iteration, val_loop=loop)
+    loop = SimpleNamespace(dataloader=DataLoader([dict(inputs=image) for image in images], batch_size))
+    runner = SimpleNamespace(model=Model(broken), iter=iteration, val_loop=loop)
     DryValidationHook().before_train(runner)
     return runner.model.batches
 
 
 def test_batches_of_several_sizes_are_refused_before_the_training():
     """Before: the first validation crashed, after an epoch."""
-    with pytest.raises(ValueError, match=r'val_dataloader\.batch_size = 4: .* have several sizes, set it to 1'):
+    with pytest.raises(ValueError, match=r'val_dataloader\.batch_size = 4: .* several sizes .*: set it to 1'):
         dry_run(4)
     assert dry_run(1) == [((1, 3, 8, 8), False, False)]
     assert dry_run(4, iteration=1) == []  # a training that goes on
+
+
+@pytest.mark.parametrize('batch_size', (1, 4))
+def test_errors_of_a_head_are_no_matter_of_sizes(batch_size):
+    with pytest.raises(RuntimeError, match='the head is broken'):
+        dry_run(batch_size, broken=True)
 
 
 class Loop(BaseLoop):
@@ -59,7 +67,8 @@ class Loop(BaseLoop):
 def evaluated(samples, scope='mmpretrain'):
     evaluator = Evaluator([Accuracy(topk=(1,))])
     cfg = Config(dict(default_scope=scope))
-    ValidationLossHook().before_run(SimpleNamespace(cfg=cfg, _val_loop=Loop(evaluator), _test_loop={}))
+    for _ in range(2):  # a training and a test
+        ValidationLossHook().before_run(SimpleNamespace(cfg=cfg, _val_loop=Loop(evaluator), _test_loop={}))
     for batch in (samples[:3], samples[3:]):
         evaluator.process(batch)
     return evaluator.evaluate(len(samples))

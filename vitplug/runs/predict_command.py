@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import cv2
 import mmcv
 import numpy as np
 from mmengine.registry import HOOKS
+from mmengine.structures import BaseDataElement
 from tqdm import tqdm
 
 from vitplug.commands import add_device
@@ -54,36 +56,59 @@ def predict(predictor: Predictor, sources: Sequence[Source], out: Path, batch_si
     failed: set[Source] = set()
     read = predictor.read  # a pipeline that reads no files is refused before a file of results is there
 
+    def fail(source: Source, place: str, reason: str) -> None:
+        failed.add(source)
+        tqdm.write(printable(f'cannot use {place}: {" ".join(reason.split())}'), file=sys.stderr)
+
     def pictures() -> Iterator[Picture]:
         for source in sources:
             try:
                 yield from read_pictures(source, read)
             except Unreadable as error:
-                failed.add(source)
-                tqdm.write(printable(f'cannot use {source.path}: {" ".join(str(error).split())}'), file=sys.stderr)
+                fail(source, str(source.path), str(error))
 
     waiting, total = pictures(), sum(source.count() for source in sources)
-    videos: dict[Source, cv2.VideoWriter] = {}
+    drawing: Source | None = None
     out.mkdir(parents=True, exist_ok=True)
-    with tqdm(desc='predicting', total=total, unit='picture', mininterval=1.0, disable=None) as bar:
+    with (
+        tqdm(desc='predicting', total=total, unit='picture', mininterval=1.0, disable=None) as bar,
+        ExitStack() as video,  # ends the one that is written, whatever happens
+    ):
         while batch := list(islice(waiting, batch_size)):
-            for picture, result in zip(batch, predictor([picture.pixels for picture in batch]), strict=True):
-                place, drawn = dict(file=str(picture.source.path)), predictor.draw(picture.pixels, result)[..., ::-1]
+            for picture, result in zip(batch, _predict_batch(predictor, batch), strict=True):
+                place = dict(file=str(picture.source.path))
+                if picture.frame is not None:
+                    place |= dict(frame=picture.frame)
+                if isinstance(result, Exception):
+                    where = ', frame '.join(map(str, place.values()))
+                    fail(picture.source, where, f'{type(result).__name__}: {result}')
+                    continue
+                drawn = predictor.draw(picture.pixels, result)[..., ::-1]
+                if picture.source != drawing:
+                    video.close()
+                    drawing = picture.source
+                    if picture.frame is not None:
+                        writer = _video(out / PICTURES / f'{drawing.name}.mp4', picture.fps, drawn.shape[1::-1])
+                        video.callback(writer.release)
                 if picture.frame is None:
                     mmcv.imwrite(drawn, str(out / PICTURES / f'{picture.name}.png'))
                 else:
-                    place |= dict(frame=picture.frame)
-                    if picture.source not in videos:
-                        path = out / PICTURES / f'{picture.source.name}.mp4'
-                        videos[picture.source] = _video(path, picture.fps, drawn.shape[1::-1])
-                    videos[picture.source].write(np.ascontiguousarray(drawn))
+                    writer.write(np.ascontiguousarray(drawn))
                 record = place | predictor.record(result, picture.name, out)
                 with open(out / RECORDS, 'a', encoding='utf-8') as file:
                     file.write(f'{json.dumps(record)}\n')
             bar.update(len(batch))
-    for video in videos.values():
-        video.release()
     return failed
+
+
+def _predict_batch(predictor: Predictor, batch: Sequence[Picture]) -> list[BaseDataElement | Exception]:
+    """Predictions, or errors, for each picture: a failing picture leaves the others alone."""
+    try:
+        return predictor([picture.pixels for picture in batch])
+    except Exception as error:  # transforms and models of any kind
+        if len(batch) == 1:
+            return [error]
+    return [result for picture in batch for result in _predict_batch(predictor, [picture])]
 
 
 def _video(path: Path, fps: float, size: tuple[int, int]) -> cv2.VideoWriter:

@@ -44,7 +44,11 @@ class ShardedRunner(Runner):
         weights = self.model.state_dict()
         for name, value in self.whole.state_dict().items():
             weights[name].copy_(in_shards_of(weights[name], value))
-        del self.whole
+
+    def load_or_resume(self) -> None:
+        """Loads the checkpoint, in tests, too, and frees the whole model, which a training has initialised by then."""
+        self.whole = None
+        super().load_or_resume()
 
     def call_hook(self, fn_name: str, **kwargs) -> None:
         """Calls the hooks; after a batch of a validation they find sharded parameters."""

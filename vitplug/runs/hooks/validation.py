@@ -1,12 +1,12 @@
 """A batch of the validation before a training, and the loss of a classifier over its validation images."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from mmengine.evaluator import BaseMetric
 from mmengine.hooks import Hook
 from mmengine.runner.base_loop import BaseLoop
-from torch import Tensor
+from torch import Tensor, nn
 
 from vitplug.registry import HOOKS
 
@@ -24,7 +24,7 @@ class DryValidationHook(Hook):
     Its images lie far apart in the data. `tools/train.py` adds this hook to every config.
 
     Raises:
-        ValueError: If the batch cannot be made or predicted.
+        ValueError: If images of several shapes make no batch, and one of them does; other errors as they are.
     """
 
     priority = 'LOW'  # behind what prepares models and loaders
@@ -37,17 +37,23 @@ class DryValidationHook(Hook):
         number, images = getattr(loader.batch_sampler, 'batch_size', 1), len(loader.dataset)
         chosen = range(0, images, max(1, images // number))[:number]
         samples = [loader.dataset[index] for index in chosen]
-        runner.model.eval()
         try:
-            with torch.no_grad():
-                runner.model.val_step(loader.collate_fn(samples))
+            _predict(runner.model, loader.collate_fn, samples)
         except (RuntimeError, ValueError, AssertionError, TypeError) as error:
+            if len({getattr(sample['inputs'], 'shape', None) for sample in samples}) < 2:
+                raise
+            _predict(runner.model, loader.collate_fn, samples[:1])  # what fails for one is not a matter of sizes
             raise ValueError(
-                f'val_dataloader.batch_size = {number}: the validation fails for a batch of images '
-                f'({type(error).__name__}: {" ".join(str(error).split())[:300]}): where they have several sizes, set '
-                'it to 1'
+                f'val_dataloader.batch_size = {number}: a batch of images of several sizes fails in the validation '
+                f'({type(error).__name__}: {" ".join(str(error).split())[:300]}): set it to 1'
             ) from error
-        reshard(runner.model)
+
+
+def _predict(model: nn.Module, collate: Callable, samples: Sequence[Mapping]) -> None:
+    model.eval()
+    with torch.no_grad():
+        model.val_step(collate(samples))
+    reshard(model)
 
 
 @HOOKS.register_module()
@@ -66,7 +72,9 @@ class ValidationLossHook(Hook):
         """Adds it, last, for the first metric is the one that chooses the best checkpoint."""
         for loop in (runner._val_loop, runner._test_loop):
             if isinstance(loop, BaseLoop) and runner.cfg.get('default_scope') == 'mmpretrain':
-                loop.evaluator.metrics.append(CrossEntropy())
+                metrics = loop.evaluator.metrics
+                if not any(isinstance(metric, CrossEntropy) for metric in metrics):  # by the training before a test
+                    metrics.append(CrossEntropy())
 
     def before_val(self, runner) -> None:
         """Forgets the numbers of earlier validations, over which mmengine would average."""
