@@ -7,6 +7,7 @@ import torch
 import yaml
 from mmengine.config import Config
 
+import vitplug.registry  # noqa: F401 - bases are found by name from here on
 from vitplug.lab.costs import build_model
 
 ROOT = Path(__file__).resolve().parents[1]
