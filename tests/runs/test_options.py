@@ -5,7 +5,9 @@ import os
 import mmengine.config.config
 import pytest
 from mmengine.config import Config
+from mmengine.registry import MODELS
 
+from vitplug.config.parts import registered
 from vitplug.config.reading import read_config
 from vitplug.runs.options import test_config as make_test_config
 from vitplug.runs.options import test_parser as make_test_parser
@@ -41,6 +43,12 @@ def test(path, *options):
 
 
 test.__test__ = False
+
+
+def test_a_config_in_its_work_dir_is_not_overwritten(config_file, tmp_path):
+    """As those of `ablate`; mmengine writes the merged config under `filename`'s last part."""
+    cfg = train(config_file(), '--work-dir', str(tmp_path))
+    assert os.path.basename(cfg.filename) == 'net_merged.py'
 
 
 def test_work_dir_of_the_config_gives_way_to_the_command_line(config_file):
@@ -95,9 +103,17 @@ def test_predictions_are_dumped_and_drawn_in_the_work_dir(config_file, scope, du
     assert cfg.default_hooks.visualization[switch] is True and place(cfg) == os.path.abspath('work_dirs/net/pictures')
 
 
+@pytest.mark.parametrize('scope', ['mmpretrain', 'mmseg', 'mmdet'])
+def test_augmented_tests_are_those_of_the_library(config_file, scope):
+    cfg = test(config_file(scope), '--tta')
+    load, views = cfg.test_dataloader.dataset.pipeline
+    flips, [pack] = views['transforms']
+    assert load == dict(type='Load') and [flip['prob'] for flip in flips] == [0.0, 1.0]
+    assert pack['meta_keys'] == ('flip', 'path', 'flip_direction')
+    assert registered(MODELS, cfg.model.type, scope) and cfg.model.module == dict(type='Model')
+
+
 def test_augmented_tests_are_those_of_the_config(config_file):
-    with pytest.raises(ValueError, match='--tta needs tta_pipeline and tta_model'):
-        test(config_file(), '--tta')
     more = "tta_model = dict(type='Merger')\ntta_pipeline = [dict(type='Views')]\n"
     cfg = test(config_file(more=more), '--tta')
     assert cfg.test_dataloader.dataset.pipeline == [dict(type='Views')]

@@ -2,9 +2,10 @@
 
 import argparse
 import os
+from copy import deepcopy
 from pathlib import Path
 
-from mmengine.config import Config
+from mmengine.config import Config, ConfigDict
 
 from vitplug.config.options import add_exported, add_options, config_parser, exported_hook
 from vitplug.config.parts import as_list, loader_leaves, model_settings
@@ -13,6 +14,11 @@ from vitplug.files.named import check_new_file
 from vitplug.tasks.libraries import TASKS, check_scope
 
 from .hooks.checkpoint import AUTO
+
+# The views of an image whose predictions `--tta` merges where the config has no `tta_pipeline`.
+VIEWS = [dict(type='RandomFlip', prob=prob, direction='horizontal') for prob in (0.0, 1.0)]
+# Meta information of a view that a merger needs.
+FLIP_KEYS = ('flip', 'flip_direction')
 
 
 def train_parser() -> argparse.ArgumentParser:
@@ -47,7 +53,7 @@ def test_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         '--tta',
         action='store_true',
-        help='predict each image several times, as tta_pipeline says, and merge, as tta_model says',
+        help='predict the image and its mirror image, or as tta_pipeline says, and merge (as tta_model says)',
     )
     parser.add_argument('--show', action='store_true', help='show each prediction in a window')
     parser.add_argument('--show-dir', metavar='DIR', help='write pictures of the predictions here, in the work dir')
@@ -98,12 +104,7 @@ def test_config(args: argparse.Namespace) -> Config:
     if args.exported:
         cfg.custom_hooks = [*(cfg.get('custom_hooks') or ()), exported_hook(args.exported)]
     if args.tta:
-        if missing := [key for key in ('tta_pipeline', 'tta_model') if key not in cfg]:
-            raise ValueError(f'--tta needs {" and ".join(missing)} in the config: docs/inference.md has an example')
-        for _, dataset in loader_leaves(cfg, 'test'):
-            dataset.pipeline = cfg.tta_pipeline
-        # A preprocessor given to the merger would win over the model's own.
-        cfg.model = dict(data_preprocessor=None, **cfg.tta_model, module=model_settings(cfg))
+        _augment(cfg, task.tta_model)
     if args.out:
         check_new_file(args.out, '--out', ('.pkl', '.pickle'))
         dump = dict(type=task.result_dump, out_file_path=args.out)
@@ -122,4 +123,19 @@ def _base_config(args: argparse.Namespace) -> Config:
         raise ValueError(f'{args.config}: the config has no `model`; name the config of a whole training')
     cfg.launcher = args.launcher
     cfg.work_dir = args.work_dir or cfg.get('work_dir') or os.path.join('work_dirs', Path(args.config).stem)
+    if Path(cfg.work_dir).resolve() == Path(cfg.filename).resolve().parent:
+        # mmengine writes the merged config into the work dir under the name of its file, and would overwrite that.
+        object.__setattr__(cfg, '_filename', f'{Path(cfg.filename).with_suffix("")}_merged.py')
     return cfg
+
+
+def _augment(cfg: Config, merger: dict) -> None:
+    """Makes a test predict several views of each image: those of `tta_pipeline`, or the image and its mirror image."""
+    for _, dataset in loader_leaves(cfg, 'test'):
+        *steps, pack = deepcopy(dataset.pipeline)
+        if 'meta_keys' in pack:
+            pack['meta_keys'] = tuple(dict.fromkeys((*pack['meta_keys'], *FLIP_KEYS)))
+        mirrored = [*steps, dict(type='TestTimeAug', transforms=[deepcopy(VIEWS), [pack]])]
+        dataset.pipeline = cfg.get('tta_pipeline') or mirrored
+    model = model_settings(cfg)  # a preprocessor given to the merger would win over the model's own
+    cfg.model = ConfigDict({'data_preprocessor': None, **(cfg.get('tta_model') or merger), 'module': model})

@@ -25,6 +25,7 @@ class Task:
         library: Name of the package, and `default_scope` of its configs.
         name: Name of the task, as commands take it.
         result_dump: Type of the metric that writes predictions to a file (`tools/test.py --out`).
+        tta_model: Settings of the model that merges the predictions of several views (`tools/test.py --tta`).
         target: Makes the score of a prediction that Grad-CAM explains, the most prominent one; None if there is none.
         networks: Parts of a model that an exported file can hold, by name; the first is the usual one.
         counted: What :meth:`run_inference` runs, in words.
@@ -33,6 +34,7 @@ class Task:
     library: str
     name: str
     result_dump: str = 'DumpResults'
+    tta_model: Mapping[str, Any]
     target: Callable[[], Target] | None = None
     networks: Mapping[str, type[Network]]
     counted: str
@@ -58,6 +60,7 @@ class Classification(Task):
 
     library = 'mmpretrain'
     name = 'classification'
+    tta_model = dict(type='AverageClsScoreTTA')
     target = ClassLogit
     networks = dict(scores=ClassScores, backbone=BackboneMaps)
     counted = 'backbone, neck and head'
@@ -81,6 +84,7 @@ class Segmentation(Task):
 
     library = 'mmseg'
     name = 'segmentation'
+    tta_model = dict(type='SegTTAModel')
     target = PixelClass
     networks = dict(logits=PixelLogits, backbone=BackboneMaps)
     counted = 'backbone, neck and decode head; an auxiliary head is for training and has parameters only'
@@ -108,6 +112,7 @@ class Detection(Task):
     library = 'mmdet'
     name = 'detection'
     result_dump = 'DumpDetResults'
+    tta_model = dict(type='DetTTAModel', tta_cfg=dict(nms=dict(type='nms', iou_threshold=0.5), max_per_img=100))
     networks = dict(features=NeckMaps, backbone=BackboneMaps)
     counted = 'backbone, neck, RPN and heads, on as many regions as test_cfg has; without suppression and RoIAlign'
 
