@@ -35,6 +35,8 @@ class ClassLogit:
         logits_BC = model(images, mode='tensor')
         if not isinstance(logits_BC, Tensor) or logits_BC.ndim != 2:
             raise ValueError(f'{type(model).__name__}: its head gives no logits (images, classes) to choose one of')
+        if self.label is not None and not 0 <= self.label < logits_BC.shape[1]:
+            raise ValueError(f'label={self.label}: expected 0 to {logits_BC.shape[1] - 1}')
         labels = logits_BC.argmax(1).tolist() if self.label is None else [self.label] * len(images)
         values = torch.stack([logits[label] for logits, label in zip(logits_BC, labels, strict=True)])
         return Scores(values, tuple(f'logit of class {label}' for label in labels))
