@@ -118,33 +118,6 @@ def test_windows_are_those_of_the_official_detector():
     assert [model.strides(i) for i in range(10)] == [(2 if i in (1, 3, 8) else 1, keys[i]) for i in range(10)]
 
 
-# --- maps on the image ---
-
-
-@pytest.mark.parametrize('size', [(37, 51)], ids=str)
-def test_keys_lie_where_their_tokens_do(size):
-    """Patches and pooling centre token i of a grid at pixel i times the distance of tokens."""
-    model = randomize(mvit()).double().eval()
-    _, found = model.forward_intermediates(images(*size), 'probs')
-    pixel = (size[0] // 2, size[1] - 3)
-    for index, (of_queries, of_keys) in enumerate([(4, 16), (8, 8), (8, 16), (16, 8)]):
-        maps = found['probs'][index][:, 0]
-        key_hw = [-(-side // of_keys) for side in size]
-        query = token_at(pixel[0], of_queries, size[0]) * -(-size[1] // of_queries)
-        query += token_at(pixel[1], of_queries, size[1])
-        for where, values in ((pixel, maps[:, :, query]), (None, maps.sum(2))):
-            picture = model.maps_to_image(found, index, size, where)
-            on_keys = values.unflatten(-1, key_hw)
-            for y, x in [(0, 0), (1, 2), (13, 17), (size[0] - 1, size[1] - 1)]:
-                expected = on_keys[..., token_at(y, of_keys, size[0]), token_at(x, of_keys, size[1])]
-                assert_close(picture[..., y, x], expected)
-
-
-def token_at(pixel, distance, side):
-    """The nearest token; of two equally near ones, the later."""
-    return min((pixel + distance // 2) // distance, -(-side // distance) - 1)
-
-
 # --- checkpoints ---
 
 

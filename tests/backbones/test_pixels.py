@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from cases import HOSTS, ONE_GRID_HOSTS, images, randomize, vit
+from cases import HOSTS, images, randomize, vit
+from token_places import dense, sides
 from torch.testing import assert_close
 
 SIZES = [(32, 40), (37, 51), (40, 32)]
@@ -19,64 +20,24 @@ def record(model, size, *names):
     return model.forward_intermediates(images(*size), names)[1]
 
 
-def token_grid(model, index, size):
-    """Rows and columns of a block's tokens, and the row, or column, of tokens of each of the pixels."""
-    if hasattr(model, 'tokens_to_token'):
-        return tuple(zip(*map(soft_splits, size), strict=True))
-    # Patches and mergings pad at the end.
-    side = 4 if hasattr(model, 'stages') else 8
-    hw = [-(-pixels // side) for pixels in size]
-    if hasattr(model, 'stages') and index >= 2:
-        side, hw = 2 * side, [-(-tokens // 2) for tokens in hw]
-    return hw, [[pixel // side for pixel in range(pixels)] for pixels in size]
-
-
-def soft_splits(pixels):
-    """Tokens along an axis, and for each pixel the one whose middle is the nearest, of two the later."""
-    middles = [[*range(pixels)]]
-    for kernel, stride, pad in ((7, 4, 2), (3, 2, 1), (3, 2, 1)):
-        before, step = middles[-1], middles[-1][1] - middles[-1][0]
-        starts = range(-pad, len(before) + pad - kernel + 1, stride)
-        middles.append([before[0] + step * (start + kernel // 2) for start in starts])
-    count = len(middles[-1])
-    return count, [min(range(count), key=lambda i: (abs(middles[-1][i] - pixel), -i)) for pixel in range(pixels)]
-
-
-def window_of(model, index, hw, token):
-    """Window and place of a token ``(y, x)`` of a block, with shift and padding."""
-    if hasattr(model, 'stages'):
-        attn = model.plugged_blocks()[index].attn
-        window, shift = attn.window_size, attn.shift_size if min(hw) != attn.window_size or attn.pad_small_map else 0
-    elif getattr(model, 'window_size', None) and index not in model.global_blocks:
-        window, shift = model.window_size, 0
-    else:
-        return 0, model.num_extra_tokens + token[0] * hw[1] + token[1]
-    padded = [-(-side // window) * window for side in hw]
-    y, x = ((place - shift) % side for place, side in zip(token, padded, strict=True))
-    return (y // window) * (padded[1] // window) + x // window, (y % window) * window + x % window
-
-
 @pytest.mark.parametrize('size', SIZES, ids=str)
-@pytest.mark.parametrize('host', ONE_GRID_HOSTS)
+@pytest.mark.parametrize('host', HOSTS)
 def test_every_token_is_where_a_loop_finds_it(host, size):
+    """What a query sees and what keys receive, of prefix tokens too."""
     model = randomize(HOSTS[host]()).double().eval()
     found = record(model, size, 'probs')
     for index, maps in found['probs'].items():
-        (rows, columns), (row_of, column_of) = token_grid(model, index, size)
-        tokens = [(y, x) for y in range(rows) for x in range(columns)]
-        places = {token: window_of(model, index, (rows, columns), token) for token in tokens}
+        queries, keys = sides(host, model, index, size)
+        whole = dense(maps, queries, keys)
+        received = whole.sum(2)
+        if queries.prefix:
+            received += maps[:, 0, :, : queries.prefix, keys.prefix :].sum(2)
         pixel = (size[0] // 2, size[1] - 1)
-        own, row = places[row_of[pixel[0]], column_of[pixel[1]]]
-        one, received = (torch.zeros(*maps.shape[:1], maps.shape[2], rows, columns).double() for _ in range(2))
-        for (y, x), (window, place) in places.items():
-            if window == own:
-                one[:, :, y, x] = maps[:, own, :, row, place]
-            queries = [other for w, other in places.values() if w == window]
-            queries += range(getattr(model, 'num_extra_tokens', 0))
-            received[:, :, y, x] = maps[:, window][:, :, queries, place].sum(-1)
-        for query, expected in ((pixel, one), (None, received)):
-            whole = expected[:, :, row_of][..., column_of]
-            assert_close(model.maps_to_image(found, index, size, query), whole)
+        token = queries.nearest(pixel[0], 0) * queries.hw[1] + queries.nearest(pixel[1], 1)
+        rows, columns = ([keys.nearest(place, axis) for place in range(size[axis])] for axis in (0, 1))
+        for query, expected in ((pixel, whole[:, :, token]), (None, received)):
+            on_image = expected.unflatten(-1, keys.hw)[:, :, rows][..., columns]
+            assert_close(model.maps_to_image(found, index, size, query), on_image)
 
 
 @pytest.mark.parametrize('host', ['vit', 'vit-windows', 'swin'])

@@ -1,14 +1,14 @@
 """Measures of attention maps, also of refined and broad ones, against loops over tokens and cases by hand."""
 
 import math
-from dataclasses import dataclass
-from itertools import product
+from functools import partial
 
 import pytest
 import torch
-from cases import HOSTS, PREFIX_PLUGS, images, randomize, vit, vit_without_class_token
+from cases import HOSTS, PREFIX_PLUGS, images, randomize, vit
 from hypothesis import given
 from hypothesis import strategies as st
+from token_places import dense, sides
 from torch.testing import assert_close
 
 import vitplug
@@ -24,98 +24,9 @@ from vitplug.lab.study.measures.attention import (
 )
 from vitplug.lab.study.places import Place, dense_maps, to_image
 
-ODD = (37, 51)
-SIZES = [(32, 40), ODD]
-
-
-# --- the oracle: where tokens are, by loops ---
-
-
-@dataclass
-class Side:
-    """Queries or keys of a block: their grid, the middle of the first in pixels, the step, and tokens before them."""
-
-    hw: tuple
-    first: float
-    step: float
-    prefix: int = 0
-    window: int = 0
-    shift: int = 0
-
-    def tokens(self):
-        return list(product(*map(range, self.hw)))
-
-    def middle(self, token):
-        return tuple(self.first + self.step * place for place in token)
-
-    def slot(self, token):
-        """Window and place of a token."""
-        if not self.window:
-            return 0, self.prefix + token[0] * self.hw[1] + token[1]
-        padded = [-(-side // self.window) * self.window for side in self.hw]
-        y, x = ((place - self.shift) % side for place, side in zip(token, padded, strict=True))
-        window = (y // self.window) * (padded[1] // self.window) + x // self.window
-        return window, (y % self.window) * self.window + x % self.window
-
-
-def sides(host, model, layer, size):
-    """The queries and the keys of a block, from the hosts' definitions."""
-    if host.startswith('vit'):
-        window = model.window_size if host == 'vit-windows' and layer < 2 else 0
-        one = Side(tuple(-(-s // 8) for s in size), 3.5, 8, 1 if host == 'vit' else 0, window or 0)
-        return one, one
-    if host.startswith('swin'):
-        step = 4 * 2 ** (layer // 2)
-        hw = tuple(-(-s // step) for s in size)
-        attn = model.plugged_blocks()[layer].attn
-        small = min(hw) <= 4 and not attn.pad_small_map
-        one = Side(hw, (step - 1) / 2, step, 0, attn.window_size, 0 if small else attn.shift_size)
-        return one, one
-    if host.startswith('pit'):
-        hw = tuple((s - 6) // 4 + 1 for s in size)
-        stage = (0, 0, 1, 2)[layer]
-        for _ in range(stage):
-            hw = tuple((s - 1) // 2 + 1 for s in hw)
-        one = Side(hw, 2.5, 4 * 2**stage, 1 + (host == 'pit-distilled'))
-        return one, one
-    if host.startswith('mvit'):
-        prefix = int(host == 'mvit-cls')
-        hw = tuple((s - 1) // 4 + 1 for s in size)
-        steps, windows = ((1, 4), (2, 2), (2, 4), (4, 2))[layer], (0, 0)
-        if host == 'mvit-windows':
-            steps = (2, 8) if layer == 2 else steps
-            windows = ((4, 1), (2, 2), (0, 0), (0, 0))[layer]
-        return tuple(
-            Side(tuple(-(-s // n) for s in hw), 0, 4 * n, prefix, window)
-            for n, window in zip(steps, windows, strict=True)
-        )
-    if host == 't2t':
-        # 7 x 7 pixels around pixel 1, then 3 x 3 tokens around the first, twice.
-        hw = tuple((s + 4 - 7) // 4 + 1 for s in size)
-        for _ in range(2):
-            hw = tuple((s - 1) // 2 + 1 for s in hw)
-        one = Side(hw, 1, 16, 1)
-        return one, one
-    if host == 'lvt':
-        stage, squares = ((0, 1), (1, 2), (1, 2), (2, 1))[layer]
-        hw = tuple((s - 1) // 4 + 1 for s in size)
-        for _ in range(stage):
-            hw = tuple((s - 1) // 2 + 1 for s in hw)
-        step = 4 * 2**stage
-        # A key stands for a square of tokens.
-        keys = Side(tuple(-(-s // squares) for s in hw), step * (squares - 1) / 2, step * squares)
-        return Side(hw, 0, step), keys
-    raise KeyError(host)
-
-
-def dense(maps, queries, keys):
-    """The maps of patches by loops, ``(B, H, Nq, Nk)``."""
-    found = maps.new_zeros(maps.shape[0], maps.shape[2], len(queries.tokens()), len(keys.tokens()))
-    for (i, q), (j, k) in product(enumerate(queries.tokens()), enumerate(keys.tokens())):
-        (window, row), (other, column) = queries.slot(q), keys.slot(k)
-        if window == other:
-            found[:, :, i, j] = maps[:, window, :, row, column]
-    return found
+SIZES = [(32, 40), (37, 51)]
+# Registers are no patches.
+WITH_REGISTERS = {'vit-registers': partial(vit, plugs=PREFIX_PLUGS['registers'])}
 
 
 def weighted(maps, queries, keys, distance):
@@ -139,9 +50,9 @@ def record(model, size, *names):
 
 
 @pytest.mark.parametrize('size', SIZES, ids=str)
-@pytest.mark.parametrize('host', HOSTS)
+@pytest.mark.parametrize('host', HOSTS | WITH_REGISTERS)
 def test_measures_are_those_of_loops_over_the_image(host, size):
-    model = randomize(HOSTS[host]()).double().eval()
+    model = randomize((HOSTS | WITH_REGISTERS)[host]()).double().eval()
     for layer, maps in record(model, size, 'probs')['probs'].items():
         place = Place.of(model, layer, size)
         queries, keys = sides(host, model, layer, size)
@@ -254,15 +165,3 @@ def test_weights_of_either_sign_count_by_their_size():
     assert_close(non_locality(maps, place).item(), (0.25 * 1 + 0.25 * 2) / 3)
     assert_close(mean_attention_distance(maps, place).item(), 8 * 0.75 / 3)
     assert_close(relative_distance(maps, place).item(), 0.75 / 3 / 3)
-
-
-# --- prefix tokens ---
-
-
-def test_registers_are_no_patches():
-    for host in (vit, vit_without_class_token):
-        model = randomize(host(plugs=PREFIX_PLUGS['registers'])).double().eval()
-        maps, place = record(model, ODD, 'probs')['probs'][1], Place.of(model, 1, ODD)
-        patches = maps[:, 0, :, place.layout.num_prefix :, place.layout.num_prefix :]
-        rows = patches / patches.sum(-1, keepdim=True)
-        assert_close(attention_entropy(maps, place), torch.special.entr(rows).sum(-1).mean(-1))
