@@ -65,15 +65,11 @@ def test_wheel_has_the_index_the_command_and_nothing_beside_the_package(wheel):
     assert {path.name.partition('-')[0] for path in wheel.iterdir()} == {'vitplug', 'vitplug.pth'}
 
 
-def in_wheel(wheel: Path, code: str, cwd: Path) -> list:
-    """What a program prints as JSON that has the wheel installed, as it were, before the working tree."""
-    done = subprocess.run(
-        [sys.executable, '-c', code],
-        env={**os.environ, 'PYTHONPATH': str(wheel)},
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-    )
+def printed(code: str, path: str, cwd: Path, *options: str) -> dict:
+    """What a program prints as JSON, with folders that come before the working tree."""
+    env = {**os.environ, 'PYTHONPATH': path}
+    command = [sys.executable, *options, '-c', code]
+    done = subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -91,7 +87,7 @@ def test_programs_of_others_find_configs_by_name(wheel, tmp_path):
         'import vitplug.registry\n'
         f'print(json.dumps([get_config({NAME!r}).filename, theirs.type, mine.plugs[0].share, mine.drop_path_rate]))\n'
     )
-    file, *found = in_wheel(wheel, code, tmp_path)
+    file, *found = printed(code, str(wheel), tmp_path)
     assert file.startswith(str(wheel / 'vitplug' / '.mim')) and found == ['VisionTransformer', 1, 0.3]
 
 
@@ -114,15 +110,7 @@ def ops_of(site: Path, vitplug: Path, cwd: Path) -> None:
     # -S: not those of the environment in which the tests run, but its packages.
     packages = os.pathsep.join(path for path in sys.path if path and Path(path) != ROOT and 'tests' not in path)
     code = MMDET_FIRST.replace('SITE', repr(str(site)))
-    done = subprocess.run(
-        [sys.executable, '-S', '-c', code],
-        env={**os.environ, 'PYTHONPATH': f'{site}{os.pathsep}{packages}'},
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
+    found = printed(code, f'{site}{os.pathsep}{packages}', cwd, '-S')
     assert Path(found['ops']) == vitplug / 'ops.py'
     assert not {'vitplug', 'torch', 'mmcv'} & set(found['new'])
 

@@ -9,6 +9,7 @@ import torch
 from attention_oracle import assert_same
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from probe_plug import Probe
 from refiner_oracle import bottleneck, refined, weighed
 from torch import Tensor, nn
 from torch.testing import assert_close
@@ -43,23 +44,14 @@ class Layer(oracles.Layer):
 
 @dataclass
 class Problem:
-    """Layers at one site.
-
-    Args:
-        layers: Their inputs.
-        site: Where they are.
-        valid_queries: ``(B, W, Nq)``, True for those that count.
-        valid_keys: ``(B, W, Nk)``, the same of the keys.
-        fused: Whether fused forms are allowed.
-        device: The type of device whose forms are taken.
-    """
+    """Layers at one site."""
 
     layers: list[Layer]
     site: Site
-    valid_queries: Tensor
-    valid_keys: Tensor
-    fused: bool
-    device: str
+    valid_queries: Tensor  # (B, W, Nq), True for those that count
+    valid_keys: Tensor  # (B, W, Nk)
+    fused: bool  # whether fused forms are allowed
+    device: str  # the type of device whose forms are taken
 
     def attend(self, plugs: list[LayerPlugs], carry=()) -> list[Tensor]:
         """The outputs of all layers."""
@@ -201,21 +193,6 @@ def test_attention_is_its_equation(problem):
     assert_same(problem.attend([LayerPlugs()]), [expected], problem.leaves)
 
 
-class Witness(nn.Module):
-    """In the scores socket: notes what it is called with, and hides nothing."""
-
-    def forward(self, scores, bias, site, carry):
-        self.scores, self.bias = scores, bias
-        return scores + bias, carry
-
-
-class WitnessPlug(Plug):
-    name = 'witness'
-
-    def build_layer(self, plan):
-        return {'scores': Witness()}
-
-
 def build(plug: Plug, problem: Problem):
     """Modules of a plug for the problem's layers, in float64."""
     heads, dims = problem.layers[0].q.shape[2], problem.layers[0].q.shape[4]
@@ -231,13 +208,18 @@ def test_scores_are_those_of_content_whatever_the_bias(problem):
     """Recorded, and in the scores socket: a bias by query is not folded into them."""
     (layer,) = problem.layers
     record = LayerRecord(frozenset(['scores', 'bias', 'logits', 'probs']))
-    _, (plugs,) = build(WitnessPlug(), problem)
+    seen = []
+
+    def witness(weight, scores, bias, site, carry):
+        seen.extend((scores, bias))
+        return scores + bias, carry
+
+    _, (plugs,) = build(Probe('witness', scores=witness), problem)
     call = dict(scale=SCALE, site=problem.site, carry={}, biases=tuple(layer.biases))
     with fused_attention(problem.fused), tuning.tuned_for(problem.device), torch.no_grad():
         attend(layer.q, layer.k, layer.v, plugs=LayerPlugs(), record=record, **call)
         attend(layer.q, layer.k, layer.v, plugs=plugs, **call)
-    (witness,) = plugs.at('scores')
-    for scores, bias in ((record.kept['scores'], record.kept['bias']), (witness.scores, witness.bias)):
+    for scores, bias in ((record.kept['scores'], record.kept['bias']), seen):
         assert_close(scores, layer.scores())
         assert_close(bias, layer.bias)
     assert_close(record.kept['probs'], oracles.probs(layer.scores() + layer.bias, problem.seen))

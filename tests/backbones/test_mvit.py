@@ -1,16 +1,14 @@
-"""MViTv2 against timm's with the same weights, and ReMViTv2 against plain steps of its equations."""
+"""ReMViTv2 against plain steps of its equations; `checkpoints/test_formats.py` has timm's MViTv2."""
 
 import pytest
 import torch
 from attention_oracle import assert_same, gradients
 from cases import MVIT_ARCH, images, mvit, randomize
 from mvit_oracle import Oracle
-from timm.models.mvitv2 import MultiScaleVit, MultiScaleVitCfg
 from torch.testing import assert_close
 
 from vitplug.attention import fused_attention
 from vitplug.backbones import MViT
-from vitplug.checkpoints import convert
 
 CLOSE = dict(rtol=1e-9, atol=1e-9)
 
@@ -26,31 +24,6 @@ def test_norms_of_the_outputs_change_the_outputs_alone():
     for stage, (last, out) in enumerate(zip((0, 2, 3), outs, strict=True)):
         normed = getattr(all_scales, f'norm{stage}')(found['block'][last])
         assert torch.equal(out, normed.transpose(1, 2).unflatten(2, out.shape[2:]))
-
-
-# --- timm ---
-
-
-@pytest.mark.parametrize('in_attention', [True, False])
-def test_class_token_equals_timms(in_attention):
-    cfg = MultiScaleVitCfg(
-        depths=(1, 2, 1),
-        embed_dim=(12, 24, 48),
-        num_heads=(2, 4, 8),
-        mlp_ratio=2.0,
-        stride_q=((1, 1), (2, 2), (2, 2)),
-        expand_attn=in_attention,
-        use_cls_token=True,
-        use_abs_pos=True,
-    )
-    theirs = randomize(MultiScaleVit(cfg, img_size=(32, 32), num_classes=0)).double().eval()
-    settings = dict(with_cls_token=True, out_type='cls_token', use_abs_pos_embed=True, out_scales=-1)
-    settings |= dict(dim_mul_in_attention=in_attention)
-    ours = mvit(**settings).double().eval()
-    weights = convert(theirs.state_dict()).state
-    ours.load_state_dict({name.removeprefix('backbone.'): weight for name, weight in weights.items()})
-    x = images(32, 32).requires_grad_()
-    assert_same([*ours(x)], [theirs(x)], [x], **CLOSE)
 
 
 # --- residual attention, as in the official code ---

@@ -74,14 +74,6 @@ def test_images(host, shape, message):
         host()(torch.zeros(shape))
 
 
-def test_checkpoints_of_no_square_grid_or_window():
-    with pytest.raises(ValueError, match='pos_embed: the checkpoint has 15 entries, which are no square grid plus 1'):
-        vit().load_state_dict({'pos_embed': torch.zeros(1, 15, 24)}, strict=False)
-    key = 'stages.0.blocks.0.attn.w_msa.relative_position_bias_table'
-    with pytest.raises(ValueError, match='bias_table: the checkpoint has 15 entries, which belong to no square window'):
-        swin().load_state_dict({key: torch.zeros(15, 2)}, strict=False)
-
-
 @pytest.mark.parametrize(
     ('settings', 'message'),
     [

@@ -10,8 +10,6 @@ from cases import TIMM_RELPOS, images, randomize, swin, vit
 from mmdet.models.backbones.swin import SwinTransformer as MMDetSwin
 from mmengine.registry import DefaultScope
 from mmpretrain.models import DistilledVisionTransformer as MMPretrainDistilled
-from mmpretrain.models import SwinTransformer as MMPretrainSwin
-from mmpretrain.models import VisionTransformer as MMPretrainViT
 from mmpretrain.registry import MODELS
 from mmseg.models.backbones.swin import SwinTransformer as MMSegSwin
 from mmseg.models.backbones.vit import VisionTransformer as MMSegViT
@@ -43,9 +41,11 @@ def timm_swin(kind):
     return partial(kind, img_size=64, num_classes=5, **sizes)
 
 
-def timm_mvit(expand_attn=True):
+def timm_mvit(expand_attn=True, **settings):
     sizes = dict(depths=(1, 2, 1), embed_dim=8, num_heads=1, stride_q=((1, 1), (2, 2), (2, 2)))
-    return MultiScaleVit(MultiScaleVitCfg(expand_attn=expand_attn, **sizes), img_size=(32, 32), num_classes=5)
+    return MultiScaleVit(
+        MultiScaleVitCfg(expand_attn=expand_attn, **sizes, **settings), img_size=(32, 32), num_classes=5
+    )
 
 
 def timm_pit(distilled=False):
@@ -113,6 +113,11 @@ TIMM = {
     'swin v2': (timm_swin(SwinTransformerV2), SWIN_V2, LINEAR),
     'mvit': (timm_mvit, MVIT, LINEAR),
     'mvit, in mlp': (partial(timm_mvit, False), dict(MVIT, dim_mul_in_attention=False), LINEAR),
+    'mvit, class token': (
+        partial(timm_mvit, False, use_cls_token=True, use_abs_pos=True),
+        dict(MVIT, dim_mul_in_attention=False, use_abs_pos_embed=True, with_cls_token=True, out_type='cls_token'),
+        LINEAR,
+    ),
     'pit': (timm_pit, PIT, VIT_HEAD),
     'pit, distilled': (partial(timm_pit, True), dict(PIT, distilled=True), DEIT),
     'mixer': (timm_mixer, MIXER, LINEAR),
@@ -126,7 +131,7 @@ def random_timm(case):
 def classifier(backbone, head, in_channels):
     head = dict(type=head, in_channels=in_channels, num_classes=5)
     neck = dict(type='GlobalAveragePooling', dim=1 if 'Mixer' in backbone['type'] else 2)
-    has_maps = any(name in backbone['type'] for name in ('Swin', 'MViT', 'Mixer'))
+    has_maps = 'with_cls_token' not in backbone and any(name in backbone['type'] for name in ('Swin', 'MViT', 'Mixer'))
     cfg = dict(type='ImageClassifier', backbone=backbone, neck=neck if has_maps else None, head=head)
     with DefaultScope.overwrite_default_scope('mmpretrain'):
         model = MODELS.build(cfg).double()
@@ -210,24 +215,9 @@ DENSE_SWIN |= dict(window_size=4, out_indices=(0, 1), drop_path_rate=0.0)
 MMSEG_VIT = dict(img_size=32, patch_size=8, embed_dims=24, num_layers=3, num_heads=3, out_indices=(0, 2))
 MMSEG_VIT |= dict(norm_cfg=dict(type='LN', eps=1e-6))
 SMALL = dict(img_size=32, patch_size=8)
-# Backbones of a library, and vitplug's.
+# Backbones of a library, and vitplug's. mmpretrain's Swin and ViT have the names of vitplug's own.
 LIBRARIES = {
-    'mmpretrain Swin': (
-        lambda: MMPretrainSwin(
-            arch=dict(embed_dims=12, depths=[2, 2], num_heads=[2, 4]),
-            img_size=32,
-            window_size=4,
-            out_indices=(0, 1),
-            pad_small_map=True,
-            drop_path_rate=0.0,
-        ),
-        partial(swin, pad_small_map=True),
-    ),
     'mmseg Swin': (lambda: MMSegSwin(**DENSE_SWIN), partial(swin, pad_small_map=True)),
-    'mmpretrain ViT': (
-        lambda: MMPretrainViT(ARCH, out_type='featmap', **SMALL),
-        partial(vit, arch=ARCH, img_size=32),
-    ),
     'mmpretrain DeiT': (lambda: MMPretrainDistilled(ARCH, **SMALL), lambda: DistilledVisionTransformer(ARCH, **SMALL)),
     'mmseg ViT, biases': (
         lambda: MMSegViT(**MMSEG_VIT, final_norm=True, patch_bias=True),

@@ -1,5 +1,7 @@
 """`vitplug.Pretrained`: what it loads, resizes, reports and refuses, and that nothing overwrites it afterwards."""
 
+from functools import partial
+
 import pytest
 import torch
 from cases import VIT_ARCH, randomize, swin, vit
@@ -213,17 +215,6 @@ def test_the_config_tells_what_keys_do_not(saved, settings, message):
         load_pretrained(vit(), path)
 
 
-def test_tables_that_fit_nothing(saved):
-    state = {**vit().state_dict(), 'pos_embed': torch.zeros(1, 15, 24)}
-    with pytest.raises(ValueError, match=r'stock\.pth: pos_embed: the checkpoint has 15 entries, which are no square'):
-        load_pretrained(vit(), saved(state))
-    key = 'stages.0.blocks.0.attn.w_msa.relative_position_bias_table'
-    for entries in (15, 16):  # an even square is the table of no window either
-        state = {**swin().state_dict(), key: torch.zeros(entries, 2)}
-        with pytest.raises(ValueError, match=rf'bias_table: the checkpoint has {entries} entries, which belong to no'):
-            load_pretrained(swin(), saved(state, f'{entries}.pth'))
-
-
 def test_table_of_another_grid_with_as_many_entries(saved):
     """The config in the checkpoint tells 2 x 8 from 8 x 2 patches; the table alone does not."""
     cfg = "model = dict(backbone=dict(type='vitplug.VisionTransformer', img_size=(16, 64)))"
@@ -236,18 +227,29 @@ def test_table_of_another_grid_with_as_many_entries(saved):
             load_pretrained(vit(img_size=side), path)
 
 
-def test_square_table_for_a_wide_model_of_as_many_tokens(saved):
-    """A file without a config has a square where that is possible."""
-    with pytest.raises(ValueError, match=r'stock\.pth does not say .* a 4x4 grid, not of 2x8: set img_size'):
-        load_pretrained(vit(img_size=(16, 64)), saved(vit(img_size=32)))
+BIAS_TABLE = 'stages.0.blocks.0.attn.w_msa.relative_position_bias_table'
+REFUSED = {
+    'no square': (vit, {'pos_embed': torch.zeros(1, 15, 24)}, 'pos_embed: .* 15 entries, which are no square'),
+    'no window': (swin, {BIAS_TABLE: torch.zeros(15, 2)}, 'bias_table: .* 15 entries, which belong to no'),
+    'an even square': (swin, {BIAS_TABLE: torch.zeros(16, 2)}, 'bias_table: .* 16 entries, which belong to no'),
+    # A file without a config has a square where that is possible.
+    'as many tokens': (partial(vit, img_size=(16, 64)), {}, 'does not say .* a 4x4 grid, not of 2x8: set img_size'),
+    # torch would cast them without a word.
+    'no floats': (vit, {'ln1.bias': torch.zeros(24, dtype=torch.int64)}, r'ln1\.bias is stored as torch\.int64'),
+    'low-rank updates': (
+        vit,
+        {'layers.0.attn.qkv.lora_A': torch.ones(2, 2)},
+        'low-rank updates beside its weights .*merge them where they were trained',
+    ),
+}
 
 
-def test_weights_stored_as_other_than_floats(saved):
-    """torch would cast them without a word."""
-    state = vit().state_dict()
-    state['layers.1.attn.qkv.bias'] = state['layers.1.attn.qkv.bias'].to(torch.int64)
-    with pytest.raises(ValueError, match=r'stock\.pth: layers\.1\.attn\.qkv\.bias is stored as torch\.int64'):
-        load_pretrained(vit(), saved(state))
+@pytest.mark.parametrize('case', REFUSED)
+def test_weights_that_would_be_wrong_without_a_word(saved, case):
+    host, weights, message = REFUSED[case]
+    stock = swin() if host is swin else vit(img_size=32)
+    with pytest.raises(ValueError, match=rf'stock\.pth.*{message}'):
+        load_pretrained(host(), saved(stock.state_dict() | weights))
 
 
 def test_reset_starts_the_named_tensors_anew(saved):
@@ -281,8 +283,3 @@ def test_files_of_dino(tmp_path):
         load_pretrained(model, path)
     load_pretrained(model, path, 'teacher.backbone.')
     assert_loaded(model, states[1])
-
-
-def test_low_rank_updates_are_not_left_out(saved):
-    with pytest.raises(ValueError, match=r'low-rank updates beside its weights .*merge them where they were trained'):
-        load_pretrained(vit(), saved(vit().state_dict() | {'layers.0.attn.qkv.lora_A': torch.ones(2, 2)}))
