@@ -17,25 +17,13 @@ SEGMENTATION = DIGITS / 'vit-mini-p8-cb_upernet_1xb8-1200i_digits-128x128.py'
 
 
 def small_digits(folders, images: tuple[int, int], scenes: tuple[int, int]) -> Path:
-    """A digits data set.
-
-    Args:
-        folders: pytest's ``tmp_path_factory``.
-        images: Number of images for classification, of training and validation.
-        scenes: The same of scenes.
-    """
+    """A digits data set: numbers of images for classification, of training and validation, and of scenes."""
     root = folders.mktemp('data') / 'digits'
     return make_digit_scenes(root, counts=dict(imagenet=images, ade=scenes, coco=scenes))
 
 
 def save_untrained(config: Path, path: Path, change: Callable[[nn.Module], object] = lambda module: None) -> None:
-    """A checkpoint of a config's model with its initial weights, as a training writes it.
-
-    Args:
-        config: The config.
-        path: The checkpoint.
-        change: Called with each module of the model, without gradients.
-    """
+    """A checkpoint of a config's model with its initial weights, which ``change`` may change module by module."""
     cfg = Config.fromfile(config)
     torch.manual_seed(0)
     with DefaultScope.overwrite_default_scope(cfg.default_scope):

@@ -17,6 +17,7 @@ from cases import HOSTS, images, randomize
 from lab.microscope_page import Page
 from PIL import Image
 from small_models import DETECTION, DIGITS, SEGMENTATION, save_untrained
+from token_places import dense, sides
 
 import vitplug
 from vitplug.lab.microscope import tiles as tiles_module
@@ -73,25 +74,20 @@ def test_tiles_hold_the_maps_within_half_a_step(host):
         place = Place.of(backbone, layer, size)
         tiles = attention_tiles(probs, place, 99)
         geometry, values = tiles.geometry, values_of(tiles)
-        pixels, key_pixels = place.pixels, place.key_pixels
-        ys, xs = (
-            np.clip(np.round(start + (np.arange(count) + 0.5) * stride - 0.5), 0, side - 1).astype(int)
-            for start, stride, count, side in zip(key_pixels.start, key_pixels.stride, key_pixels.hw, size, strict=True)
-        )
-        rows, columns = pixels.hw
+        queries, keys = sides(host, backbone, layer, size)
+        expected = dense(probs, queries, keys)[0].unflatten(-1, keys.hw).numpy()
+        rows, columns = queries.hw
         for row, column in {(0, 0), (rows // 2, columns // 2), (rows - 1, columns - 1), (rows // 2, 0)}:
-            pixel = [
-                int(np.clip(start + (place_ + 0.5) * stride, 0, side - 1))
-                for start, stride, place_, side in zip(pixels.start, pixels.stride, (row, column), size, strict=True)
-            ]
-            expected = backbone.maps_to_image(found, layer, size, query=pixel)[0][:, ys[:, None], xs].numpy()
             index = geometry.prefix[0] + row * columns + column
             for head in range(geometry.heads):
-                seen = seen_by(geometry, values[head, index], (row, column))
+                seen, known = (
+                    seen_by(geometry, values[head, index], (row, column)),
+                    expected[head, row * columns + column],
+                )
                 half = tiles.numbers[head, index, 1] / 2
-                assert np.nanmax(np.abs(seen - expected[head])) <= half * (1 + 1e-5)
-                # Where the window does not reach, the image has nothing.
-                assert not expected[head][np.isnan(seen)].any()
+                assert np.nanmax(np.abs(seen - known)) <= half * (1 + 1e-5)
+                # Where the window does not reach, the map has nothing.
+                assert not known[np.isnan(seen)].any()
 
 
 def test_fewer_queries_means_of_keys_and_prefix_tokens_as_they_are(monkeypatch):
@@ -113,11 +109,7 @@ def test_fewer_queries_means_of_keys_and_prefix_tokens_as_they_are(monkeypatch):
 
 @pytest.mark.parametrize(
     ('channels', 'shown', 'note'),
-    [
-        (3, [10, 20, 30], ''),
-        (1, [10, 10, 10], ''),
-        (4, [10, 10, 10], 'channel 0 of 4'),
-    ],
+    [(3, [10, 20, 30], ''), (1, [10, 10, 10], ''), (4, [10, 10, 10], 'channel 0 of 4')],
 )
 def test_pictures_of_other_than_three_channels_say_what_they_show(channels, shown, note):
     pixels = (torch.arange(1, channels + 1, dtype=torch.uint8) * 10)[:, None, None].expand(-1, 2, 3)

@@ -15,30 +15,17 @@ State = dict[str, Tensor]
 def random_state(
     width: int,
     heads: int,
-    hidden: int,
+    hidden: int,  # width of the MLP
     depth: int,
-    side: int,
+    side: int,  # rows of the table of positions
     patch: int,
     *,
     version: int = 2,
-    registers: int = 0,
-    gated: str = '',
-    chunks: int = 0,
+    registers: int = 0,  # or storage tokens
+    gated: str = '',  # 'w12' for a SwiGLU with both halves in one tensor, 'w1' for two
+    chunks: int = 0,  # that the blocks lie in
 ) -> State:
-    """Random weights as a file has them.
-
-    Args:
-        width: Width of a token.
-        heads: Heads.
-        hidden: Hidden width of the MLP.
-        depth: Blocks.
-        side: Rows of the table of positions.
-        patch: Side of a patch.
-        version: 2 or 3.
-        registers: Register or storage tokens.
-        gated: ``'w12'`` for a SwiGLU with both halves in one tensor, ``'w1'`` for two.
-        chunks: Chunks that the blocks lie in; 0 for none.
-    """
+    """Random weights as a file has them."""
     generator = torch.Generator().manual_seed(5)
 
     def draw(*shape: int) -> Tensor:

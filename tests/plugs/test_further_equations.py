@@ -327,48 +327,35 @@ def test_values_that_are_watched(plugs):
 # --- against timm ---
 
 
-def rotated_by_timm(model, embed, half):
-    """q and k of the first block by timm's table of sines and cosines."""
-    x = images(32, 40)
-    tokens, _ = model.embed(x)
-    block = model.layers[0]
-    q, k, _ = block.attn.split_heads(block.attn.qkv(block.ln1(tokens)))
-    rotated = [
-        torch.cat((t[:, :, :1], apply_rot_embed_cat(t[:, :, 1:], embed.to(t.dtype), half=half)), 2) for t in (q, k)
-    ]
-    _, found = model.forward_intermediates(x, ('q', 'k'), layers=[0])
-    return [found[name][0].squeeze(1) for name in 'qk'], rotated, block.attn.qkv.weight
-
-
-def assert_rotated(got, expected, weight, rtol=1e-5, atol=1e-6):
-    """Values, and the gradient of the projection's weight: timm's tables are in float32."""
-    assert_close(got, expected, rtol=rtol, atol=atol)
-    grads = [torch.autograd.grad([t.square().sum() + t.sum() for t in both], weight) for both in (got, expected)]
-    assert_close(*grads, rtol=10 * rtol, atol=100 * atol)
-
-
 def rope(mode, **settings):
     plug = dict(type='RotaryPosition', mode=mode, **settings)
     return randomize(vit(plugs=[plug], layer_cfgs=dict(num_heads=2))).double()
 
 
-def test_axial_rotation_is_timms():
-    embed = RotaryEmbeddingCat(12, in_pixels=False, temperature=100.0, grid_indexing='xy').get_embed([4, 5])
-    assert_rotated(*rotated_by_timm(rope('axial'), embed, half=False))
+@pytest.mark.parametrize('mode', ['axial', 'dinov3', 'mixed'])
+def test_rotation_is_timms(mode):
+    """q and k of the first block by timm's table of sines and cosines, which is in float32."""
+    model, x = rope(mode), images(32, 40)
+    if mode == 'mixed':
+        theirs = RotaryEmbeddingMixed(24, 4, 2)
+        for index, block in enumerate(model.layers):
+            theirs.freqs.data[:, index] = block.plugs['rotary_position']['qkv'].frequencies.float()
+        table = theirs.get_embed([4, 5])[0].double()
+    elif mode == 'axial':
+        axial = RotaryEmbeddingCat(12, in_pixels=False, temperature=100.0, grid_indexing='xy')
+        table = axial.get_embed([4, 5]).double()
+    else:
+        table = RotaryEmbeddingDinoV3(12).get_embed([4, 5]).double()
+    block, (tokens, _) = model.layers[0], model.embed(x)
+    own = block.attn.split_heads(block.attn.qkv(block.ln1(tokens)))[:2]
+    patches = [apply_rot_embed_cat(t[:, :, 1:], table, half=mode == 'dinov3') for t in own]
+    expected = [torch.cat((t[:, :, :1], turned), 2) for t, turned in zip(own, patches, strict=True)]
+    _, found = model.forward_intermediates(x, ('q', 'k'), layers=[0])
+    got = [found[name][0].squeeze(1) for name in 'qk']
+    assert_same(got, expected, [block.attn.qkv.weight], rtol=1e-4, atol=1e-4)
 
 
-def test_rotation_of_dinov3_is_timms():
-    embed = RotaryEmbeddingDinoV3(12).get_embed([4, 5])
-    assert_rotated(*rotated_by_timm(rope('dinov3'), embed, half=True))
-
-
-def test_mixed_rotation_is_timms():
-    theirs, model = RotaryEmbeddingMixed(24, 4, 2), rope('mixed')
-    for index, block in enumerate(model.layers):
-        theirs.freqs.data[:, index] = block.plugs['rotary_position']['qkv'].frequencies.float()
-    embed = theirs.get_embed([4, 5])[0]
-    assert_rotated(*rotated_by_timm(model, embed, half=False), atol=1e-5)
-    torch.manual_seed(0)
+def test_mixed_frequencies_start_as_in_the_paper():
     fresh = vit(plugs='rope(mode="mixed")', layer_cfgs=dict(num_heads=2)).layers[0].plugs['rotary_position']['qkv']
     lengths = (fresh.frequencies**2).sum(0).sqrt()
     assert_close(lengths, (10.0 ** -(torch.arange(0, 12, 4) / 12)).repeat(2).expand(2, -1))
