@@ -261,6 +261,8 @@ REFINERS = {
     'lines': dict(expansion=2, constraint='rowcol', kernel_size=5),
     'on the image': dict(expansion=2, constraint='spatial'),
     'more heads': dict(expansion=2, reduction=False),
+    # On the plane of queries and keys, at the configured number of keys, by statistics that were collected.
+    'bottleneck': dict(expansion=2, mode='mbconv', init='default'),
 }
 
 
@@ -289,20 +291,12 @@ def test_refiner_is_its_equation(case, problem, seed):
     """Convolved maps, and convolved values."""
     (layer,), settings = problem.layers, REFINERS[case]
     _, (plugs,) = build(Refiner(**settings), problem)
-    (module,) = plugs.at('map')
-    noisy(module, seed)
-    constraint = settings.get('constraint', 'none')
-    expected = weighed(refined(maps_of(problem), module, problem.site.pairs.keys, constraint) * problem.seen, layer.v)
-    assert_same(problem.attend([plugs]), [expected], [*problem.leaves, *module.parameters()])
-
-
-@given(problem=problems(), seed=st.integers(0, 9))
-@settings(max_examples=30)
-def test_bottleneck_is_its_chain(problem, seed):
-    """On the plane of queries and keys, at the configured number of keys, by statistics that were collected."""
-    (layer,) = problem.layers
-    _, (plugs,) = build(Refiner(mode='mbconv', init='default', expansion=2), problem)
     (module,) = plugs.eval().at('map')
     noisy(module, seed)
-    maps = bottleneck(maps_of(problem), module, training=False) * problem.seen
-    assert_same(problem.attend([plugs]), [maps @ layer.v], [*problem.leaves, *module.parameters()])
+    if case == 'bottleneck':
+        maps = bottleneck(maps_of(problem), module, training=False)
+    else:
+        constraint = settings.get('constraint', 'none')
+        maps = refined(maps_of(problem), module, problem.site.pairs.keys, constraint)
+    expected = weighed(maps * problem.seen, layer.v)
+    assert_same(problem.attend([plugs]), [expected], [*problem.leaves, *module.parameters()])

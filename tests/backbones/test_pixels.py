@@ -3,7 +3,7 @@
 import pytest
 import torch
 from cases import HOSTS, images, randomize, vit
-from token_places import dense, sides
+from token_places import PLACED_HOSTS, dense, sides
 from torch.testing import assert_close
 
 SIZES = [(32, 40), (37, 51), (40, 32)]
@@ -21,10 +21,10 @@ def record(model, size, *names):
 
 
 @pytest.mark.parametrize('size', SIZES, ids=str)
-@pytest.mark.parametrize('host', HOSTS)
+@pytest.mark.parametrize('host', PLACED_HOSTS)
 def test_every_token_is_where_a_loop_finds_it(host, size):
     """What a query sees and what keys receive, of prefix tokens too."""
-    model = randomize(HOSTS[host]()).double().eval()
+    model = randomize(PLACED_HOSTS[host]()).double().eval()
     found = record(model, size, 'probs')
     for index, maps in found['probs'].items():
         queries, keys = sides(host, model, index, size)

@@ -7,10 +7,10 @@ import pytest
 import torch
 from cases import HOSTS, images, randomize, swin
 from torch.testing import assert_close
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from vitplug.hosting import mark_padding
 from vitplug.hosting.plan import MOST_PLANS
+from vitplug.lab import bench
 
 PLUGS = 'gab+residual'
 
@@ -56,21 +56,9 @@ def test_windows_that_change_on_an_instance_act_in_the_next_forward(make, owner,
     assert_close(after, copy.deepcopy(model)(x)[0])  # which has no plan of before
 
 
-class Operations(TorchDispatchMode):
-    count = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.count += 1
-        return func(*args, **(kwargs or {}))
-
-
 def test_padding_that_no_plug_reads_costs_the_sizes_alone():
     model = randomize(swin()).double().eval()
     plain, padded = images(32, 40), mark_padding(images(32, 40), [(17, 40), (32, 40)])
-    counts = []
-    for x in (plain, padded):
-        model(x)
-        with Operations() as counted, torch.no_grad():
-            model(x)
-        counts.append(counted.count)
+    with torch.no_grad():
+        counts = [bench.operations(lambda x=x: model(x)) for x in (plain, padded)]
     assert counts[1] - counts[0] <= 20  # a few for each stage, none for each block

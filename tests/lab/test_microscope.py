@@ -80,10 +80,8 @@ def test_tiles_hold_the_maps_within_half_a_step(host):
         for row, column in {(0, 0), (rows // 2, columns // 2), (rows - 1, columns - 1), (rows // 2, 0)}:
             index = geometry.prefix[0] + row * columns + column
             for head in range(geometry.heads):
-                seen, known = (
-                    seen_by(geometry, values[head, index], (row, column)),
-                    expected[head, row * columns + column],
-                )
+                seen = seen_by(geometry, values[head, index], (row, column))
+                known = expected[head, row * columns + column]
                 half = tiles.numbers[head, index, 1] / 2
                 assert np.nanmax(np.abs(seen - known)) <= half * (1 + 1e-5)
                 # Where the window does not reach, the map has nothing.

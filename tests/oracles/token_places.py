@@ -1,7 +1,13 @@
 """Where the tokens of every host are, by loops: their places in the image, in windows and in maps."""
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
+
+from cases import HOSTS, PREFIX_PLUGS, vit
+
+# Registers are no patches.
+PLACED_HOSTS = HOSTS | {'vit-registers': partial(vit, plugs=PREFIX_PLUGS['registers'])}
 
 
 @dataclass

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from attention_oracle import assert_same, gradients
-from cases import PREFIX_PLUGS, VIT_ARCH, images, randomize, swin, vit, vit_without_class_token
+from cases import VIT_ARCH, images, randomize, swin, vit, vit_without_class_token
 from timm.layers.attention import Attention as TimmAttention
 from timm.models.cait import TalkingHeadAttn
 from torch.testing import assert_close
@@ -187,13 +187,3 @@ def test_registers_are_no_padding():
     _, found = model.forward_intermediates(x, ('site',), layers=[0])
     valid = found['site'][0].valid
     assert valid.tolist() == [[True] * (1 + 4 + 10) + [False] * 10, [True] * (1 + 4 + 20)]
-
-
-@pytest.mark.parametrize('query', [(0, 0), (20, 33)], ids=str)
-def test_attention_of_a_pixel_beside_registers(query):
-    model = randomize(vit(plugs=PREFIX_PLUGS['registers'])).double()
-    _, found = model.forward_intermediates(images(32, 40), 'probs', layers=[1])
-    token = 1 + 3 + query[0] // 8 * 5 + query[1] // 8
-    expected = found['probs'][1][:, 0, :, token, 4:].unflatten(-1, (4, 5))
-    got = model.maps_to_image(found, 1, (32, 40), query=query)
-    assert_close(got[..., ::8, ::8], expected)

@@ -18,8 +18,6 @@ OFFICIAL = "refiner(scheme='official', mode='mbconv', init='default', share=1{})
 
 # Plugs as text, and what is said: one line for each check.
 SETTINGS = {
-    # the list
-    'gabb': "'gabb' in 'gabb' is unknown.* did you mean 'gab'",
     "cb(positon='msa')": r"\['positon'\]; it takes .*position",
     # shared checks of arguments
     'refiner(expansion=1.5)': 'expansion=1.5: expected an integer of at least 0',

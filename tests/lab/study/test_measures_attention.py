@@ -1,14 +1,13 @@
 """Measures of attention maps, also of refined and broad ones, against loops over tokens and cases by hand."""
 
 import math
-from functools import partial
 
 import pytest
 import torch
-from cases import HOSTS, PREFIX_PLUGS, images, randomize, vit
+from cases import HOSTS, images, randomize, vit
 from hypothesis import given
 from hypothesis import strategies as st
-from token_places import dense, sides
+from token_places import PLACED_HOSTS, dense, sides
 from torch.testing import assert_close
 
 import vitplug
@@ -25,8 +24,6 @@ from vitplug.lab.study.measures.attention import (
 from vitplug.lab.study.places import Place, dense_maps, to_image
 
 SIZES = [(32, 40), (37, 51)]
-# Registers are no patches.
-WITH_REGISTERS = {'vit-registers': partial(vit, plugs=PREFIX_PLUGS['registers'])}
 
 
 def weighted(maps, queries, keys, distance):
@@ -50,9 +47,9 @@ def record(model, size, *names):
 
 
 @pytest.mark.parametrize('size', SIZES, ids=str)
-@pytest.mark.parametrize('host', HOSTS | WITH_REGISTERS)
+@pytest.mark.parametrize('host', PLACED_HOSTS)
 def test_measures_are_those_of_loops_over_the_image(host, size):
-    model = randomize((HOSTS | WITH_REGISTERS)[host]()).double().eval()
+    model = randomize(PLACED_HOSTS[host]()).double().eval()
     for layer, maps in record(model, size, 'probs')['probs'].items():
         place = Place.of(model, layer, size)
         queries, keys = sides(host, model, layer, size)
