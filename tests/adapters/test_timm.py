@@ -17,9 +17,11 @@ from adapters.foreign import (
     timm_model,
     together,
 )
-from timm.layers import GatedMlp
+from timm.layers import GatedMlp, set_reentrant_ckpt
+from timm.models import load_checkpoint
 from timm.models.mlp_mixer import SpatialGatingBlock
 from timm.models.vision_transformer import Block
+from timm.optim import create_optimizer_v2
 
 import vitplug
 from vitplug.adapters import host_of
@@ -106,8 +108,6 @@ def test_activation_checkpointing_has_the_same_gradients(name):
 
 
 def test_reentrant_checkpointing_is_refused():
-    from timm.layers import set_reentrant_ckpt
-
     model = plugged(timm_model(VIT), 'residual').train()
     model.set_grad_checkpointing(True)
     set_reentrant_ckpt(True)
@@ -180,8 +180,6 @@ def test_copies_are_models_of_their_own(name):
 
 
 def test_saved_and_loaded(tmp_path):
-    from timm.models import load_checkpoint
-
     model, x, path = plugged(timm_model(VIT)), images(), tmp_path / 'model.pth'
     torch.save(model.state_dict(), path)
     new = vitplug.plug_in(timm_model(VIT, global_pool='token'), TOGETHER)
@@ -256,8 +254,6 @@ def test_analyses_take_it():
 
 
 def test_layer_decay_of_timm_knows_plugs():
-    from timm.optim import create_optimizer_v2
-
     model = vitplug.plug_in(timm_model(VIT), 'residual+gab+gate')
     optimizer = create_optimizer_v2(model, opt='adamw', lr=1e-3, weight_decay=0.05, layer_decay=0.5)
     groups = {id(p): group for group in optimizer.param_groups for p in group['params']}

@@ -27,6 +27,7 @@ from vitplug.plugs import (
     LocalitySelfAttention,
     PlugSet,
 )
+from vitplug.plugs.entmax_attention import _Entmax
 from vitplug.plugs.softpick_attention import Softpick
 
 HOSTS = {'vit': vit, 'swin': swin}
@@ -145,8 +146,6 @@ def test_entmax(host, alpha):
 @pytest.mark.parametrize(('alpha', 'is_learned'), [(1.2, False), (1.5, False), (1.01, True), (2, True)])
 def test_thresholds_of_entmax_are_exact(alpha, is_learned, dtype):
     """Rows of many nearly equal, of few large and of hidden logits, against the halving of an interval in float64."""
-    from vitplug.plugs.entmax_attention import _Entmax
-
     draw = torch.Generator().manual_seed(0)
     rows = [torch.randn(4096, generator=draw) * scale for scale in (0.01, 1, 5)] + [torch.zeros(4096)]
     rows += [-torch.arange(4096) * 0.02, torch.where(torch.arange(4096) % 2 == 0, 0.0, -1e4), torch.zeros(1)]
@@ -160,8 +159,6 @@ def test_thresholds_of_entmax_are_exact(alpha, is_learned, dtype):
 @pytest.mark.parametrize('alpha', [1.0, 1.2, 1.5, 2.0])
 def test_gradients_of_entmax(alpha):
     """Of logits and of alpha, by differences; rows that lie apart from where entries become 0."""
-    from vitplug.plugs.entmax_attention import _Entmax
-
     z = torch.tensor([[3.0, 1.0, 0.2, -0.5], [0.1, 0.0, -0.1, 0.3]], dtype=torch.float64)[None, None, None]
     z.requires_grad_()
     torch.autograd.gradcheck(lambda z: _Entmax.apply(z, alpha), z)

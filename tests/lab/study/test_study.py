@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from mmseg.evaluation.metrics import IoUMetric
 from PIL import Image
 from small_models import DETECTION, DIGITS, SEGMENTATION, save_untrained, small_digits
 
@@ -24,6 +25,7 @@ from vitplug.lab.study.measures import neighbours
 from vitplug.lab.study.measures.attention import attention_entropy
 from vitplug.lab.study.measures.cka import centred_grams, cka, unbiased
 from vitplug.lab.study.measures.fields import input_gradient, last_map
+from vitplug.lab.study.measures.scores import coco_metric
 from vitplug.lab.study.places import Place
 from vitplug.lab.study.runs import Run, read_run, read_runs
 from vitplug.lab.study.store import Store
@@ -408,8 +410,6 @@ def test_edits_and_attacks_reach_all_measures(runs, tmp_path):
 
 
 def test_segmentation_scores_and_dense_neighbours(digits, tmp_path):
-    from mmseg.evaluation.metrics import IoUMetric
-
     path = tmp_path / 'seg.pth'
     save_untrained(SEGMENTATION, path, loud)
     run = read_run(str(SEGMENTATION), str(path), device='cpu')
@@ -434,8 +434,6 @@ def test_detection_has_cocos_precision(digits, tmp_path):
     run = read_run(str(DETECTION), str(path), device='cpu')
     found, _ = evaluated(run, ['ap'], tmp_path / 'out')
     assert set(found['ap']) == {'bbox AP', 'segm AP'}
-    from vitplug.lab.study.measures.scores import coco_metric
-
     metric = coco_metric(run)
     metric.results = []
     for index in run.images:
