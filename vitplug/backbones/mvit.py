@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from vitplug.attention import Carry, GlobalLayout, LayerRecord, Layout, QueryBias, Site, WindowLayout, attend
 from vitplug.checkpoints.position_tables import is_same
-from vitplug.compat import register_load_state_dict_pre_hook
+from vitplug.compat import is_exporting, register_load_state_dict_pre_hook
 from vitplug.hosting import Mlp, Section
 from vitplug.hosting.pooling import convolve, decomposed_bias, on_grid, relative_offsets
 from vitplug.plugs import Bindable, BlockShape
@@ -168,6 +168,17 @@ def _resized(table: Tensor, length: int) -> Tensor:
     return F.interpolate(table.T[None], size=length, mode='linear', align_corners=False)[0].T
 
 
+class MaxPool(nn.MaxPool2d):
+    """torch's. A graph that it exports takes sides of one remainder alone, so a graph gets the same as a maximum."""
+
+    def forward(self, x_BDhw: Tensor) -> Tensor:
+        if not is_exporting():
+            return super().forward(x_BDhw)
+        padded = F.pad(x_BDhw, (self.padding,) * 4, value=-torch.inf)
+        steps = self.kernel_size, self.stride
+        return padded.unfold(2, *steps).unfold(3, *steps).amax((-2, -1))
+
+
 class MultiScaleBlock(PreNormBlock):
     """One pre-norm block: attention, which may pool the tokens, then MLP. One of them may change their width.
 
@@ -210,7 +221,7 @@ class MultiScaleBlock(PreNormBlock):
         self.widths = dict(prefix=in_dims, block_in=in_dims, heads=in_dims, msa=dims, msa_residual=dims)
         self.widths |= dict(mlp_front=dims, mlp_end=out_dims, mlp_residual=out_dims, block_out=out_dims)
         self.proj = nn.Linear(in_dims, out_dims) if in_dims != out_dims else None
-        self.pool_skip = nn.MaxPool2d(stride_q + 1, stride_q, (stride_q + 1) // 2) if stride_q > 1 else None
+        self.pool_skip = MaxPool(stride_q + 1, stride_q, (stride_q + 1) // 2) if stride_q > 1 else None
         self.plugs = self._modules.pop('plugs')  # the last one, and so in the optimizer's order
 
     @property
