@@ -149,11 +149,14 @@ class Tap(nn.Module):
     def forward(self, q_BWHNd: Tensor, k_BWHNd: Tensor, v_BWHNd: Tensor, site: Site, carry: Carry) -> Carry:
         """The carry with the wanted ones, each with its valid tokens and its grid, after those of earlier blocks."""
         tensors = {'q': q_BWHNd, 'k': k_BWHNd, 'v': v_BWHNd}
-        kept = dict(carry.get(self.key, {}))
+        kept, in_graph = dict(carry.get(self.key, {})), is_exporting()
         for name in self.names:
             layout, valid_BWN = self._place(name, site)
             valid = None if valid_BWN is None else self._unwindow(valid_BWN.unsqueeze(-1), layout)
-            merged = self._unwindow(_join_heads(tensors[name]), layout)
+            t_BWHNd = tensors[name]
+            # A graph of any batch has no view of all heads, for whether there is one depends on the batch.
+            heads = torch.cat(t_BWHNd.unbind(2), dim=-1) if in_graph else t_BWHNd.transpose(2, 3).flatten(3)
+            merged = self._unwindow(heads, layout)
             kept[name] = (*kept.get(name, ()), (merged, valid, layout.hw))
         return carrying(carry, self.key, kept)
 
@@ -164,11 +167,6 @@ class Tap(nn.Module):
         t_BNC = layout.from_windows(t_BWNC)
         as_map = layout.is_windowed or self.as_map
         return t_BNC[:, layout.num_prefix :].unflatten(1, layout.hw) if as_map else t_BNC
-
-
-def _join_heads(t_BWHNd: Tensor) -> Tensor:
-    """``(B, W, N, C)``; a graph of any batch has no view of them, for whether there is one depends on the batch."""
-    return torch.cat(t_BWHNd.unbind(2), dim=-1) if is_exporting() else t_BWHNd.transpose(2, 3).flatten(3)
 
 
 class BroadFeature(nn.Module):
