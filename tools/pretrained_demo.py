@@ -5,6 +5,6 @@ from vitplug.cli import prepare
 if __name__ == '__main__':
     prepare()  # before torch is loaded
 
-    from vitplug.lab.pretrained import main
+    from vitplug.lab.pretrained_demo import main
 
     main()

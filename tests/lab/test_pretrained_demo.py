@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from vitplug.lab import pretrained
+from vitplug.lab import pretrained_demo as pretrained
 
 pytestmark = pytest.mark.integration
 
