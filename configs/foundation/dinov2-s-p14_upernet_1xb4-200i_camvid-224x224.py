@@ -3,12 +3,6 @@
 _base_ = [
     '../_base_/models/upernet_dinov2-s-p14.py',
     '../_base_/datasets/camvid_224.py',
-    '../_base_/schedules/cosine_200i.py',
+    '../_base_/schedules/layer_decay_200i.py',
     '../_base_/default_runtime_mmseg.py',
 ]
-# Layer-wise decay of the learning rate, as ViTDet's.
-optim_wrapper = dict(
-    constructor='vitplug.LayerDecayOptimWrapperConstructor',
-    optimizer=dict(lr=1e-3),
-    paramwise_cfg=dict(layer_decay_rate=0.6),
-)

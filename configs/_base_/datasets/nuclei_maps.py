@@ -1,5 +1,7 @@
 # Nuclei under the microscope as label maps of two classes: 519 images for training, 145 for validation, 256 x 256 to
 # 1040 x 1388 pixels. Images are resized to a short side of at most 256 pixels; results are at the original size.
+# Loaders are CamVid's.
+_base_ = 'camvid_224.py'
 data_root = '{{$VITPLUG_NUCLEI:data/nuclei}}'
 data_help = dict(root=data_root, command='python tools/dataset_converters/nuclei.py FOLDER')
 metainfo = dict(classes=('background', 'nucleus'), palette=[(0, 0, 0), (220, 20, 60)])
@@ -21,31 +23,18 @@ test_pipeline = [
     dict(type='PackSegInputs'),
 ]
 train_dataloader = dict(
-    batch_size=4,
-    num_workers=2,
-    persistent_workers=True,
-    sampler=dict(type='InfiniteSampler', shuffle=True),
     dataset=dict(
-        type='BaseSegDataset',
-        img_suffix='.png',
         data_root=data_root,
         data_prefix=dict(img_path='train', seg_map_path='maps/train'),
         metainfo=metainfo,
         pipeline=train_pipeline,
-    ),
+    )
 )
-val_dataloader = dict(
-    batch_size=1,
-    num_workers=2,
-    persistent_workers=True,
-    sampler=dict(type='DefaultSampler', shuffle=False),
+val_dataloader = test_dataloader = dict(
     dataset=dict(
-        train_dataloader['dataset'],
+        data_root=data_root,
         data_prefix=dict(img_path='val', seg_map_path='maps/val'),
+        metainfo=metainfo,
         pipeline=test_pipeline,
-        test_mode=True,
-    ),
+    )
 )
-test_dataloader = val_dataloader
-val_evaluator = dict(type='IoUMetric', iou_metrics=['mIoU'])
-test_evaluator = val_evaluator
