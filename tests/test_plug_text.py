@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from vitplug.config.reading import read_config
 from vitplug.hosting import build_plugs
-from vitplug.plugs import ContextBroadcast, GaussianAttentionBias, ResidualAttention
+from vitplug.plugs import ContextBroadcast, GaussianAttentionBias, QKNorm, ResidualAttention
 from vitplug.plugs.text import SHORT_NAMES, label_of, parse_plugs, text_of
 from vitplug.registry import PLUGS
 from vitplug.runs.options import test_config as config_of_test
@@ -136,3 +136,10 @@ def test_a_wrong_text_of_a_config_names_its_place(tmp_path):
     path.write_text(f"_base_ = {VIT!r}\nmodel = dict(backbone=dict(plugs='gabb'))")
     with pytest.raises(ValueError, match=r"^model\.backbone\.plugs: 'gabb' in 'gabb' is unknown"):
         read_config(str(path))
+
+
+def test_a_plug_registered_under_the_name_of_another_wins(monkeypatch):
+    assert PLUGS.get('HeadScale')  # registers those of vitplug
+    monkeypatch.setitem(PLUGS.module_dict, 'HeadScale', QKNorm)
+    [plug] = build_plugs('head-scale')
+    assert type(plug) is QKNorm

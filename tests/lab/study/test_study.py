@@ -186,6 +186,13 @@ def test_the_content_of_an_image_has_its_labels_and_not_its_place():
     assert one.content_of(0) == other.content_of(1) != other.content_of(0) and one.image_key(0) != other.image_key(1)
 
 
+def test_folders_of_other_classes_are_other_conditions(tmp_path):
+    for path in ('a/0', 'a/1', 'b/5', 'b/9'):
+        (tmp_path / path).mkdir(parents=True)
+    first, second = ({one.key for one in conditions.imagenet_a(str(tmp_path / name))} for name in 'ab')
+    assert len(first) == 2 and not first & second
+
+
 def test_right_classes_are_those_of_the_condition():
     """ImageNet-ReaL has several right classes for an image, or none; ImageNet-A tells 200 classes apart."""
     names = [f'x/ILSVRC2012_val_{number:08d}.JPEG' for number in range(1, 200)]
