@@ -90,32 +90,3 @@ def test_augmentation_moves_angles_in_training_only():
     first, second = (table(layout, torch.float32).sin for _ in range(2))
     assert not torch.equal(first, second)
     assert (first[:, 0] == 0).all()
-
-
-def beit(**settings) -> VisionTransformer:
-    defaults = dict(arch=VIT_ARCH, img_size=(32, 40), patch_size=8, out_type='raw', use_rel_pos_bias=True)
-    defaults |= dict(use_abs_pos_embed=False, interpolate_mode='geometric')
-    return randomize(VisionTransformer(**{**defaults, **settings})).double().eval()
-
-
-def test_relative_tables_of_checkpoints():
-    source, target = beit(img_size=32), beit()
-    state = source.state_dict()
-    target.load_state_dict(state)
-    assert target.layers[0].attn.relative.relative_position_bias_table.shape == (7 * 9 + 3, 3)
-    kept = target.layers[0].attn.relative.relative_position_bias_table[-3:]
-    torch.testing.assert_close(kept, state['layers.0.attn.relative.relative_position_bias_table'][-3:])
-    # Plugs that take maps from heads take their columns; those of heads that stay are the checkpoint's.
-    for plugs, heads in (('uniform', (2, 2)), ('refiner(share=1)', (3, 0))):
-        changed = beit(plugs=plugs)
-        assert not changed.load_state_dict(state, strict=False).unexpected_keys
-        for layer, own, count in zip(changed.layers, target.layers, heads, strict=False):
-            if count:
-                pair = (one.attn.relative.relative_position_bias_table for one in (layer, own))
-                assert torch.equal(next(pair), next(pair)[:, :count])
-            else:
-                assert layer.attn.relative is None
-        assert all(parameter.numel() for parameter in changed.parameters())
-    state['layers.0.attn.relative.relative_position_bias_table'] = torch.zeros(40, 3)
-    with pytest.raises(ValueError, match='has 40 entries, which belong to no square grid'):
-        target.load_state_dict(state)

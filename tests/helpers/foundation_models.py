@@ -6,7 +6,6 @@ transformers 5: install it in a folder of its own and name that in VITPLUG_TRANS
     pip install --target DIR --no-deps transformers tokenizers
 """
 
-import copy
 import importlib
 import os
 import sys
@@ -48,7 +47,6 @@ class Model:
         arch: Name of the network.
         build: Builds its weights, as they lie in its files, and the function from images to tokens.
         settings: Arguments of the host that its file shows beside those of the network.
-        tolerance: Largest difference on other grids than the table's.
         is_rotary: Whether it has coordinates in float32, which cannot be changed.
     """
 
@@ -57,7 +55,6 @@ class Model:
     build: Callable[[VisionTransformer], tuple[State, Callable[[Tensor], Features]]]
     settings: Mapping[str, Any] = field(default_factory=dict)
     is_rotary: bool = False
-    tolerance: float = 1e-9
 
     def host(self, **settings) -> VisionTransformer:
         """The host of the same network, in double precision, with narrow blocks."""
@@ -86,10 +83,8 @@ def transformers() -> Any:
 
 
 def of_timm(name: str, host: VisionTransformer, **settings) -> tuple[State, Callable[[Tensor], Features]]:
-    """A model of timm; a BEiT takes other sizes after `set_input_size`."""
-    sizes = dict(embed_dim=WIDTH, num_heads=HEADS, depth=DEPTH, mlp_ratio=HIDDEN / WIDTH)
-    is_beit = name.startswith('beit')
-    sizes |= {} if is_beit else dict(dynamic_img_size=True)
+    """A model of timm."""
+    sizes = dict(embed_dim=WIDTH, num_heads=HEADS, depth=DEPTH, mlp_ratio=HIDDEN / WIDTH, dynamic_img_size=True)
     img_size = SIDE * host.patch_embed.projection.kernel_size[0]
     model = randomize(timm.create_model(name, img_size=img_size, **{**sizes, **settings})).double().eval()
     rope = getattr(model, 'rope', None)
@@ -98,14 +93,11 @@ def of_timm(name: str, host: VisionTransformer, **settings) -> tuple[State, Call
         rope.get_embed = partial(rope.get_embed, dtype=torch.float64)
 
     def tokens(images: Tensor) -> Features:
-        sized = copy.deepcopy(model) if is_beit else model
-        if is_beit:
-            sized.set_input_size(images.shape[-2:])
-        found = sized.forward_intermediates(
+        found = model.forward_intermediates(
             images, output_fmt='NLC', return_prefix_tokens=True, intermediates_only=True
         )
         pairs = [pair if isinstance(pair, tuple) else (pair, pair[:, :0]) for pair in found]
-        return sized.forward_features(images), [torch.cat((prefix, patches), dim=1) for patches, prefix in pairs]
+        return model.forward_features(images), [torch.cat((prefix, patches), dim=1) for patches, prefix in pairs]
 
     return model.state_dict(), tokens
 
@@ -187,13 +179,10 @@ MODELS: dict[str, Model] = {
     'timm DINOv3-S+': _timm('DINOv3', 'dinov3-s+', 'vit_small_plus_patch16_dinov3'),
     'timm EVA-02-S': _timm('EVA-02-T or S', 'eva02-s', 'eva02_small_patch14_224'),
     'timm EVA-02-B': _timm('EVA-02-B or L', 'eva02-b', 'eva02_base_patch14_224'),
-    # timm places and weighs entries in float32.
-    'timm BEiT': Model('timm BEiT', 'beit-b', partial(of_timm, 'beit_base_patch16_224'), tolerance=1e-7),
     'timm CLIP': _timm('ViT', 'clip-b', 'vit_base_patch16_clip_quickgelu_224', ANTIALIAS),
     'timm SigLIP': _timm('ViT', 'siglip-b', 'vit_base_patch16_siglip_224', ANTIALIAS, act_layer='gelu_tanh'),
     'timm MAE': _timm('ViT', 'mae-b', 'vit_base_patch16_224', ANTIALIAS),
 }
-BEIT = dict(use_relative_position_bias=True, use_mask_token=True, layer_norm_eps=1e-6, use_mean_pooling=True)
 GATED = dict(use_gated_mlp=True, hidden_act='silu')
 HUGGING_FACE: dict[str, Model] = {
     'Hugging Face DINOv2': _face('DINOv2', 'dinov2-s', 'Dinov2', 'bicubic'),
@@ -202,7 +191,6 @@ HUGGING_FACE: dict[str, Model] = {
     'Hugging Face DINOv3': _face('DINOv3', 'dinov3-s', 'DINOv3ViT'),
     'Hugging Face DINOv3-S+': _face('DINOv3', 'dinov3-s+', 'DINOv3ViT', **GATED),
     'Hugging Face ViT, MAE': _face('ViT', 'mae-b', 'ViT', layer_norm_eps=1e-6),
-    'Hugging Face BEiT': _face('BEiT', 'beit-b', 'Beit', 'bilinear', **BEIT),
     'Hugging Face CLIP': _face('CLIP', 'clip-b', 'CLIPVision'),
     'Hugging Face SigLIP': _face('SigLIP', 'siglip-b', 'SiglipVision'),
 }

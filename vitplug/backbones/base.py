@@ -157,15 +157,13 @@ class PluggedBackbone(PluggedModel, BaseModule):
             )
         self.network_sockets = WITHOUT_PREFIX
 
-    def add_positions(
-        self, use_abs_pos_embed: bool, interpolate_mode: str, drop_rate: float, modes: Sequence[str] = INTERPOLATE_MODES
-    ) -> None:
+    def add_positions(self, use_abs_pos_embed: bool, interpolate_mode: str, drop_rate: float) -> None:
         """Adds the prefix tokens, the table of positions, if there is one, and the dropout after it.
 
         Raises:
             ValueError: If no table is resized in such a mode.
         """
-        self.interpolate_mode = check_choice('interpolate_mode', interpolate_mode, modes)
+        self.interpolate_mode = check_choice('interpolate_mode', interpolate_mode, INTERPOLATE_MODES)
         self.patch_resolution = self.patch_embed.init_out_size
         self.add_prefix_tokens()
         num_tokens = self.num_placed_tokens + prod(self.patch_resolution)

@@ -1,8 +1,7 @@
 """Foundation models by name: the arguments of :class:`VisionTransformer` that make the network of published weights.
 
 Sources: *DINOv2* (2023), *Vision Transformers Need Registers* (2024), *DINOv3* (2025), *EVA-02* (2023), *Masked
-Autoencoders* (2022), *CLIP* (2021), *BEiT* (2022) and *Sigmoid Loss for Language Image Pre-Training*
-(SigLIP, 2023), and their code.
+Autoencoders* (2022), *CLIP* (2021) and *Sigmoid Loss for Language Image Pre-Training* (SigLIP, 2023), and their code.
 """
 
 import re
@@ -45,17 +44,6 @@ _SIGLIP = dict(
     layer_cfgs=dict(act_cfg=dict(type='GELU', approximate='tanh')),
 )
 
-_BEIT = dict(
-    use_rel_pos_bias=True,
-    use_abs_pos_embed=False,
-    interpolate_mode='geometric',
-    layer_scale_init_value=0.1,
-    # As EVA-02's.
-    out_type='avg_featmap',
-    final_norm=False,
-    layer_cfgs=dict(key_bias=False),
-)
-
 # Names, and the arguments of the network. Of several rows that match a name, later ones count.
 _NETWORKS: tuple[tuple[str, dict[str, Any]], ...] = (
     (r'dinov2-.*', _DINOV2),
@@ -71,14 +59,13 @@ _NETWORKS: tuple[tuple[str, dict[str, Any]], ...] = (
     (r'clip-.*', _CLIP),
     (r'clip-(?:l|large)', dict(patch_size=14)),
     (r'siglip-.*', _SIGLIP),
-    (r'beit-.*', _BEIT),
 )
 NAMES = (
     'dinov2-{s,b,l,g}, dinov2-{s,b,l,g}-reg, dinov3-{s,s+,b,l,h+,7b}, eva02-{t,s,b,l}, mae-{b,l,h}, clip-{b,l}, '
-    'siglip-{b,l}, beit-{b,l}'
+    'siglip-{b,l}'
 )
 # Names whose sizes are those of another architecture of :class:`VisionTransformer`.
-_SIZES = re.compile(r'(?:mae|clip|siglip|beit)-(.*)|(dinov2-.*)-reg')
+_SIZES = re.compile(r'(?:mae|clip|siglip)-(.*)|(dinov2-.*)-reg')
 
 
 def network_settings(arch: str) -> dict[str, Any]:
@@ -101,7 +88,7 @@ class FoundationTransformer(VisionTransformer):
 
     Args:
         arch: Name of the network: ``dinov2-{s,b,l,g}``, ``dinov2-{s,b,l,g}-reg``, ``dinov3-{s,s+,b,l,h+,7b}``,
-            ``eva02-{t,s,b,l}``, ``mae-{b,l,h}``, ``clip-{b,l}``, ``siglip-{b,l}`` or ``beit-{b,l}``.
+            ``eva02-{t,s,b,l}``, ``mae-{b,l,h}``, ``clip-{b,l}`` or ``siglip-{b,l}``.
         settings: Arguments of :class:`VisionTransformer` that replace the network's. ``layer_cfgs``, if it is a dict,
             adds to the network's.
 

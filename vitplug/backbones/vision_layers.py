@@ -8,7 +8,7 @@ from mmcv.cnn.bricks.drop import build_dropout
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
-from vitplug.attention import Carry, LayerRecord, PairBias, Site
+from vitplug.attention import Carry, LayerRecord, Site
 from vitplug.compat import replace
 from vitplug.plugs import BLOCK_SOCKETS, Bindable, BlockShape, LayerPlugs
 from vitplug.plugs.checks import check_choice
@@ -27,11 +27,8 @@ class ScaledAttention(SelfAttention):
         drop_path: Drop rate of the whole branch, per image.
         layer_scale_init_value: Start of LayerScale; 0 leaves it out.
         key_bias: Whether keys have a bias. Without, their part of the parameter keeps its place and does nothing.
-        relative: Makes the relative positions, of the number of heads; None for none.
         settings: Further arguments of :class:`SelfAttention`.
     """
-
-    head_tables = ('relative.relative_position_bias_table',)
 
     def __init__(
         self,
@@ -40,13 +37,10 @@ class ScaledAttention(SelfAttention):
         drop_path: float,
         layer_scale_init_value: float,
         key_bias: bool = True,
-        relative: Callable[[int], nn.Module] | None = None,
         **settings,
     ):
         super().__init__(embed_dims, shape, **settings)
         self.key_bias = key_bias
-        # A block that reuses a map adds nothing to it.
-        self.relative = relative(shape.map_heads) if relative and shape.map_heads else None
         self.out_drop = build_dropout(dict(type='DropPath', drop_prob=drop_path))
         self.gamma1, self.is_scaled = layer_scale(embed_dims, layer_scale_init_value), layer_scale_init_value > 0
 
@@ -61,9 +55,6 @@ class ScaledAttention(SelfAttention):
         heads = (self.shape.map_heads, self.shape.map_heads, self.shape.value_heads)
         of_q, of_k, of_v = bias.split([number * self.shape.head_dims for number in heads])
         return torch.cat((of_q, 0 * of_k, of_v))
-
-    def biases(self, site: Site) -> tuple[PairBias, ...]:
-        return () if self.relative is None else self.relative(site)
 
     def place(self, q: Tensor, k: Tensor, v: Tensor, carry: Carry, site: Site) -> tuple[Tensor, Tensor, Tensor]:
         turn = carry.get(Turn.key(site.layout))
@@ -142,7 +133,6 @@ class TransformerLayer(BaseModule):
         qk_scale: Factor of the dot products, ``d ** -0.5`` for None, with ``d`` the width of a head.
         key_bias: Whether keys have a bias, see :class:`ScaledAttention`.
         ffn_norm: Whether a SwiGLU normalises its hidden tokens. It has no ``num_fcs``, ``drop_rate`` and ``act_cfg``.
-        relative: Relative positions, see :class:`ScaledAttention`.
         reshape: Changes of the block's shape by the plugs.
         init_cfg: How the block's weights start. None is mmpretrain's start: Xavier for the MLP, and for attention
             the network's ``init_cfg``.
@@ -177,7 +167,6 @@ class TransformerLayer(BaseModule):
         qk_scale: float | None = None,
         key_bias: bool = True,
         ffn_norm: bool = False,
-        relative: Callable[[int], nn.Module] | None = None,
         reshape: Callable[[BlockShape], BlockShape] = lambda shape: shape,
     ):
         super().__init__(init_cfg)
@@ -199,7 +188,6 @@ class TransformerLayer(BaseModule):
                 qkv_bias=qkv_bias,
                 qk_scale=qk_scale,
                 key_bias=key_bias,
-                relative=relative,
                 attn_drop=attn_drop_rate,
                 proj_drop=drop_rate,
             )

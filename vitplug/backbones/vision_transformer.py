@@ -12,14 +12,12 @@ from torch import Tensor, nn
 
 from vitplug.attention import Carry, GlobalLayout, Layout, Site, WindowLayout, carrying
 from vitplug.checkpoints.formats.vit import MMSEG_VIT
-from vitplug.checkpoints.position_tables import INTERPOLATE_MODES
 from vitplug.compat import register_load_state_dict_pre_hook
 from vitplug.registry import MODELS
 
 from .columnar import ColumnarBackbone
 from .ffn import layer_norm
 from .patch_embed import build_patch_embed
-from .relative import RelativeTable
 from .rotary import Turn, build_rotary
 from .settings import choose_indices, named_archs
 from .stock import stock_vit, takes
@@ -45,8 +43,6 @@ class VisionTransformer(ColumnarBackbone):
             ``RelPosMlp`` tells the blocks where tokens lie.
         rotary: Rotary positions: ``'dinov3'``, ``'eva02'``, or a dict with this ``mode`` and arguments of
             :class:`~vitplug.backbones.rotary.RotaryTable`; None for none.
-        use_rel_pos_bias: Whether each block has BEiT's table of relative positions. It is resized by
-            ``interpolate_mode``, which may be ``'geometric'`` then.
         num_storage_tokens: Learned tokens without a position behind the class token: the registers of DINOv2 and
             DINOv3. They are part of the weights and of ``'raw'`` outputs; the plug ``Registers`` adds others.
         stem: From image to tokens: ``'patch'``, one convolution, or ``'conv'``, three small ones
@@ -106,7 +102,6 @@ class VisionTransformer(ColumnarBackbone):
         *,
         use_abs_pos_embed: bool = True,
         rotary: str | Mapping | None = None,
-        use_rel_pos_bias: bool = False,
         num_storage_tokens: int = 0,
         stem: str = 'patch',
         window_size: int | None = None,
@@ -122,8 +117,6 @@ class VisionTransformer(ColumnarBackbone):
         self.num_storage_tokens = num_storage_tokens
         self.prefix_names = (self.PREFIX if with_cls_token else ()) + storage_names
         self.choose_window(window_size)
-        if use_rel_pos_bias and window_size is not None:
-            raise ValueError(f'window_size={window_size}: the table of use_rel_pos_bias=True is of a whole image')
         self.global_blocks = frozenset(choose_indices(global_blocks, self.num_layers, 'global_blocks'))
         self.final_norm = final_norm
 
@@ -132,9 +125,7 @@ class VisionTransformer(ColumnarBackbone):
         patch_settings |= dict(stride=patch_size, bias=not pre_norm)
         self.patch_embed = build_patch_embed(img_size, patch_settings | patch_cfg, stem)
         register_load_state_dict_pre_hook(self, _fit_mmseg)
-        # No table of absolute positions is resized so.
-        modes = ('geometric',) if use_rel_pos_bias and not use_abs_pos_embed else ()
-        self.add_positions(use_abs_pos_embed, interpolate_mode, drop_rate, (*INTERPOLATE_MODES, *modes))
+        self.add_positions(use_abs_pos_embed, interpolate_mode, drop_rate)
         self.storage_tokens = None
         if num_storage_tokens:
             self.storage_tokens = nn.Parameter(torch.zeros(1, num_storage_tokens, self.embed_dims))
@@ -146,9 +137,6 @@ class VisionTransformer(ColumnarBackbone):
             drop_path_rate,
             layer_cfgs,
             **{key: self.arch_settings[key] for key in ('embed_dims', 'num_heads', 'feedforward_channels')},
-            relative=partial(RelativeTable, self.patch_resolution, interpolate_mode, with_cls_token)
-            if use_rel_pos_bias
-            else None,
             layer_scale_init_value=layer_scale_init_value,
             drop_rate=drop_rate,
             qkv_bias=qkv_bias,

@@ -93,14 +93,13 @@ TIMM_ROPE_VIT = Format(
     prepare=_split_frequencies,
 )
 
-# --- timm's EVA: EVA-02, BEiT, DINOv3 ---
+# --- timm's EVA: EVA-02, DINOv3 ---
 
-_TABLE = 'relative_position_bias_table'
 _EVA_BIAS = 'attn.q_bias+attn.k_bias?+attn.v_bias = attn.qkv.bias'
 _EVA = (
     f'{_EMBEDDING}, mask_token, reg_token = storage_tokens, fc_norm = ln2, head = .head.layers.head',
     _BLOCKS,
-    f'{_EVA_BIAS}, attn.qkv, attn.q_proj+attn.k_proj?+attn.v_proj = attn.qkv, attn.{_TABLE} = attn.relative.{_TABLE}',
+    f'{_EVA_BIAS}, attn.qkv, attn.q_proj+attn.k_proj?+attn.v_proj = attn.qkv',
     f'{_ATTENTION}, {_MLP}, {_HALVES_AS_MLP}, mlp.fc1_g+mlp.fc1_x = ffn.w12, mlp.norm = ffn.norm, {_GAMMAS}',
 )
 
@@ -129,7 +128,6 @@ TIMM_ROPE_REGISTERS = Format(
     without_bias=_BIAS_OF_QKV,
     rotary='eva02',
 )
-TIMM_BEIT = Format('timm BEiT', f'{QKV} blocks.{{}}.attn.{_TABLE}', _EVA)
 TIMM_EVA02 = Format(
     'timm EVA-02-T or S',
     f'{QKV} blocks.{{}}.attn.q_bias pos_embed',
@@ -194,25 +192,18 @@ _BERT = (
     'embeddings.position_embeddings = pos_embed, embeddings.patch_embeddings.projection = patch_embed.projection',
     'layernorm = ln1, pooler.layernorm = ln2, pooler = .pooler',
     '[encoder.layer.{} = layers.{}]',
-    f'{_SELF}.relative_position_bias.{_TABLE} = attn.relative.{_TABLE}, attention.output.dense = attn.proj',
+    f'{_SELF}.query+{_SELF}.key+{_SELF}.value = attn.qkv, attention.output.dense = attn.proj',
     'layernorm_before = ln1, layernorm_after = ln2, norm1 = ln1, norm2 = ln2',
     'intermediate.dense = ffn.layers.0.0, output.dense = ffn.layers.1',
     f'{_MLP}, mlp.weights_in = ffn.w12, mlp.weights_out = ffn.w3',
-    'lambda_1 = attn.gamma1.weight, lambda_2 = ffn.gamma2.weight',
     'layer_scale1.lambda1 = attn.gamma1.weight, layer_scale2.lambda1 = ffn.gamma2.weight',
 )
-_WHOLE_QKV = f'{_SELF}.query+{_SELF}.key+{_SELF}.value = attn.qkv'
 HF_VIT = Format(
     'Hugging Face ViT',
     f'{_QUERY} encoder.layer.{{}}.layernorm_before.weight embeddings.position_embeddings',
-    (*_BERT, _WHOLE_QKV),
+    _BERT,
 )
-HF_DINOV2 = Format('Hugging Face DINOv2', f'{_QUERY} encoder.layer.{{}}.layer_scale1.lambda1', (*_BERT, _WHOLE_QKV))
-HF_BEIT = Format(
-    'Hugging Face BEiT',
-    f'{_QUERY} encoder.layer.{{}}.lambda_1',
-    (*_BERT, f'{_SELF}.query+{_SELF}.key?+{_SELF}.value = attn.qkv'),
-)
+HF_DINOV2 = Format('Hugging Face DINOv2', f'{_QUERY} encoder.layer.{{}}.layer_scale1.lambda1', _BERT)
 HF_DINOV3 = Format(
     'Hugging Face DINOv3',
     'layer.{}.attention.q_proj.weight layer.{}.layer_scale1.lambda1',
@@ -257,7 +248,7 @@ OPENAI_CLIP = Format(
 
 #: In the order in which they are tried, the more special first.
 FORMATS = (
-    *(MM_VIT, MMSEG_VIT, META_DINOV3, META_DINOV2, ORIGINAL_EVA02, TIMM_EVA02_LARGE, TIMM_BEIT),
-    *(TIMM_EVA02, TIMM_ROPE_REGISTERS, TIMM_DINOV3, HF_DINOV3, HF_DINOV2, HF_BEIT, HF_VIT, HF_CLIP),
+    *(MM_VIT, MMSEG_VIT, META_DINOV3, META_DINOV2, ORIGINAL_EVA02, TIMM_EVA02_LARGE),
+    *(TIMM_EVA02, TIMM_ROPE_REGISTERS, TIMM_DINOV3, HF_DINOV3, HF_DINOV2, HF_VIT, HF_CLIP),
     *(HF_SIGLIP, OPENAI_CLIP, TIMM_ROPE_VIT, TIMM_VIT),
 )
