@@ -25,7 +25,6 @@ class Command(NamedTuple):
 COMMANDS = {
     'new': Command('runs.new_experiment:main', 'write a config for your own data'),
     'check': Command('runs.dataset_check:main', 'look at all data of a config'),
-    'dry-run': Command('lab.dry_run:main', 'train two steps and say what they take'),
     'train': Command('runs.training_commands:train', 'train the model of a config'),
     'test': Command('runs.training_commands:test', 'evaluate a checkpoint'),
     'predict': Command('runs.predict_command:main', 'predict on images, folders and videos'),

@@ -64,7 +64,7 @@ def exported_hook(path: str) -> dict:
     return dict(type='vitplug.lab.export.file.RunExportedHook', file=path)
 
 
-def add_shape(parser: argparse.ArgumentParser, default: str = 'the size in the config') -> None:
-    """Adds the option `--shape`, the size of the images; ``default`` is the size without it, for the help."""
-    help = f'height and width of the images, or one number for both (default: {default})'
+def add_shape(parser: argparse.ArgumentParser) -> None:
+    """Adds the option `--shape`, the size of the images."""
+    help = 'height and width of the images, or one number for both (default: the size in the config)'
     parser.add_argument('--shape', type=int, nargs='+', metavar='PIXELS', help=help)
