@@ -61,12 +61,13 @@ WEIGHTS = {
 def test_soft_nms(method, offset):
     boxes, scores = boxes_and_scores()
     before, dets = scores.clone(), torch.zeros(len(boxes), 5)
-    kept = ops.softnms(boxes, scores, dets, 0.4, 0.5, 0.05, METHODS[method], offset)
+    settings = dict(iou_threshold=0.4, sigma=0.5, min_score=0.05, method=METHODS[method], offset=offset)
+    kept = ops.softnms(boxes, scores, dets, **settings)
     expected, lowered = softened(boxes, scores, WEIGHTS[method], 0.05, offset)
     assert kept.tolist() == expected and len(expected) < len(boxes)
     assert_close(dets[: len(kept)], torch.cat((boxes[expected], torch.tensor(lowered)[:, None]), dim=1))
     assert torch.equal(scores, before)
-    assert ops.softnms(boxes[:0], scores[:0], dets[:0], 0.4, 0.5, 0.05, METHODS[method], offset).tolist() == []
+    assert ops.softnms(boxes[:0], scores[:0], dets[:0], **settings).tolist() == []
 
 
 # --- regions ---

@@ -17,8 +17,9 @@ from torch.nn.functional import one_hot
 
 # Weights of soft-NMS: mmcv passes the methods as numbers.
 NAIVE, LINEAR, GAUSSIAN = 0, 1, 2
-# mmcv's number of the kind of pooling.
+# mmcv's number of the kind of pooling, and torchvision's names of the sides of maps.
 AVERAGE = 1
+SHAPE = 'batch_size', 'channels', 'height', 'width'
 
 
 def __getattr__(name: str) -> Callable:
@@ -58,19 +59,16 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, offset: int) -> Ten
     _say_once()
     boxes, scores = _precise(boxes), _precise(scores)
     dtype = torch.promote_types(boxes.dtype, scores.dtype)
-    corners = torch.cat((boxes[:, :2], boxes[:, 2:] + offset), dim=1)
-    return torchvision.ops.nms(corners.to(dtype), scores.to(dtype), iou_threshold)
+    return torchvision.ops.nms(_corners(boxes, offset).to(dtype), scores.to(dtype), iou_threshold)
+
+
+def _corners(boxes: Tensor, offset: int) -> Tensor:
+    """Boxes ``(N, 4)`` whose second corner is outside, as torchvision has them."""
+    return torch.cat((boxes[:, :2], boxes[:, 2:] + offset), dim=1)
 
 
 def softnms(
-    boxes: Tensor,
-    scores: Tensor,
-    dets: Tensor,
-    iou_threshold: float,
-    sigma: float,
-    min_score: float,
-    method: int,
-    offset: int,
+    boxes: Tensor, scores: Tensor, dets: Tensor, *, min_score: float, offset: int, **softening: float
 ) -> Tensor:
     """Soft-NMS (Bodla et al., 2017): the best box lowers the scores of those that overlap it, then the next one does.
 
@@ -81,30 +79,24 @@ def softnms(
         Indices of the kept boxes, ``(kept,)``; as many rows of `dets` are valid.
     """
     _say_once()
-    left, scores, kept = torch.arange(len(boxes)), scores.clone(), []
+    corners, scores, left, kept = _corners(boxes, offset), scores.clone(), torch.arange(len(boxes)), []
     while len(left):
         best = scores[left].argmax()
         index = left[best]
         dets[len(kept)] = torch.cat((boxes[index], scores[index, None]))
         kept.append(index)
         left = torch.cat((left[:best], left[best + 1 :]))
-        scores[left] *= _weights(_ious(boxes[index], boxes[left], offset), iou_threshold, sigma, method)
+        ious = torchvision.ops.box_iou(corners[index, None], corners[left])[0]
+        scores[left] *= _weights(ious, **softening)
         left = left[~(scores[left] < min_score)]
     return torch.stack(kept) if kept else left
 
 
-def _weights(ious: Tensor, iou_threshold: float, sigma: float, method: int) -> Tensor:
+def _weights(ious: Tensor, *, iou_threshold: float, sigma: float, method: int) -> Tensor:
     if method == GAUSSIAN:
         return torch.exp(-ious.square() / sigma)
     lowered = 1 - ious if method == LINEAR else torch.zeros_like(ious)
     return torch.where(ious >= iou_threshold, lowered, torch.ones_like(ious))
-
-
-def _ious(box: Tensor, boxes: Tensor, offset: int) -> Tensor:
-    """IoU of a box ``(4,)`` with each of some boxes ``(N, 4)``."""
-    low, high = torch.maximum(box[:2], boxes[:, :2]), torch.minimum(box[2:], boxes[:, 2:])
-    common = (high - low + offset).clamp(min=0).prod(dim=1)
-    return common / ((box[2:] - box[:2] + offset).prod() + (boxes[:, 2:] - boxes[:, :2] + offset).prod(dim=1) - common)
 
 
 # --- pooling of regions ---
@@ -122,23 +114,20 @@ def roi_align_forward(
     if pool_mode != AVERAGE:
         _refuse("RoIAlign with pool_mode='max'")
     maps = _precise(input)
-    output.copy_(torch.ops.torchvision.roi_align(maps, rois.to(maps), *_pooling(**bins)))
+    output.copy_(torch.ops.torchvision.roi_align(maps, rois.to(maps), **_pooling(**bins)))
 
 
 def roi_align_backward(
     grad_output: Tensor, rois: Tensor, argmax_y: Tensor, argmax_x: Tensor, grad_input: Tensor, *, pool_mode, **bins: Any
 ) -> None:
     """The gradient of :func:`roi_align_forward` for its maps, written to `grad_input`."""
-    grads, size = _precise(grad_output), _pooling(**bins)
-    maps = torch.ops.torchvision._roi_align_backward(grads, rois.to(grads), *size[:3], *grad_input.shape, *size[3:])
-    grad_input.copy_(maps)
+    grads, shape = _precise(grad_output), dict(zip(SHAPE, grad_input.shape, strict=True))
+    grad_input.copy_(torch.ops.torchvision._roi_align_backward(grads, rois.to(grads), **shape, **_pooling(**bins)))
 
 
-def _pooling(
-    aligned_height: int, aligned_width: int, spatial_scale: float, sampling_ratio: int, aligned: bool
-) -> tuple[float, int, int, int, bool]:
-    """torchvision's order."""
-    return spatial_scale, aligned_height, aligned_width, sampling_ratio, aligned
+def _pooling(*, aligned_height: int, aligned_width: int, **others: Any) -> dict:
+    """torchvision's names."""
+    return dict(others, pooled_height=aligned_height, pooled_width=aligned_width)
 
 
 def _precise(tensor: Tensor) -> Tensor:
@@ -188,18 +177,15 @@ def ms_deform_attn_forward(
 
 
 def ms_deform_attn_backward(
-    value: Tensor,
-    shapes: Tensor,
-    starts: Tensor,
-    locations: Tensor,
-    weights: Tensor,
-    grad_output: Tensor,
-    *grads: Tensor,
-    im2col_step: int,
+    value: Tensor, shapes: Tensor, starts: Tensor, locations: Tensor, weights: Tensor, *grads: Tensor, **settings: int
 ) -> None:
-    """The gradients of :func:`ms_deform_attn_forward` for values, locations and weights, written to `grads`."""
+    """The gradients of :func:`ms_deform_attn_forward` for values, locations and weights.
+
+    They are written to the last three of `grads`; the first one is the gradient of the output.
+    """
+    grad_output, *written = grads
     with torch.enable_grad():
         leaves = [tensor.detach().requires_grad_() for tensor in (value, locations, weights)]
-        output = ms_deform_attn_forward(leaves[0], shapes, starts, *leaves[1:], im2col_step)
-        for grad, found in zip(grads, torch.autograd.grad(output, leaves, grad_output), strict=True):
+        output = ms_deform_attn_forward(leaves[0], shapes, starts, *leaves[1:], **settings)
+        for grad, found in zip(written, torch.autograd.grad(output, leaves, grad_output), strict=True):
             grad.copy_(found)
