@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from vitplug import doctor, stacks
+from vitplug import doctor
 
 
 @pytest.mark.integration
@@ -29,10 +29,3 @@ def test_a_missing_package_is_named(monkeypatch, capsys):
     assert doctor.main(['--quick']) == 1
     out = capsys.readouterr().out
     assert re.search(r'BROKEN +mmdet +ModuleNotFoundError: ', out) and 'a missing package   pip install -e .' in out
-
-
-def test_two_distributions_of_one_package_are_a_trap(monkeypatch):
-    present = {'mmcv': '2.1.0', 'onedl-mmcv': '2.3.6', 'opencv-python': '4.12', 'opencv-python-headless': '4.11'}
-    monkeypatch.setattr(stacks, 'installed', lambda names: {n: present[n] for n in names if n in present})
-    with pytest.raises(ValueError, match=r'onedl-mmcv 2\.3\.6 and mmcv 2\.1\.0 are one .*; opencv-python'):
-        doctor.one_distribution_each()

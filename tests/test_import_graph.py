@@ -17,7 +17,6 @@ ROWS = (
         'commands',
         'compat',
         'files',
-        'stacks',
         'statistics',
         'tables',
     ),

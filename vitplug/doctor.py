@@ -8,12 +8,10 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from vitplug import stacks
 from vitplug.commands import command_parser
 from vitplug.files.config_paths import config_file
 
 MODULES = ('torch', 'torchvision', 'mmengine', 'mmcv', 'mmdet', 'mmseg', 'mmpretrain', 'vitplug.backbones')
-OPENCV = ('opencv-python', 'opencv-python-headless', 'opencv-contrib-python', 'opencv-contrib-python-headless')
 STEPS = {
     'mmpretrain': 'vit-mini-p4-cb_1xb32-7e_digits-32x32.py',
     'mmseg': 'vit-mini-p8-cb_upernet_1xb8-1000i_digits-128x128.py',
@@ -30,16 +28,6 @@ def kind_of_ops() -> str:
     """Imports mmcv's ops, which the training steps run."""
     compiled = not importlib.import_module('mmcv._ext').__file__.endswith('.py')
     return '' if compiled else "not compiled: torchvision's, by vitplug.ops"
-
-
-def one_distribution_each() -> str:
-    """Refuses a package that is installed under two distribution names, which overwrite each other's files."""
-    found = [stacks.installed(names) for names in stacks.DISTRIBUTIONS.values()]
-    opencv = stacks.installed(OPENCV)
-    twice = [names for names in found if len(names) > 1] + ([opencv] if len(set(opencv.values())) > 1 else [])
-    if twice:
-        raise ValueError('; '.join(' and '.join(map(' '.join, names.items())) + ' are one package' for names in twice))
-    return ', '.join(name for names in found for name in names)
 
 
 def training_step(scope: str) -> str:
@@ -87,10 +75,7 @@ def all_processes() -> str:
 # A check returns the text beside its name, and raises any error of a broken package.
 IMPORTS: dict[str, Callable[[], str]] = {name: partial(version_of, name) for name in MODULES}
 IMPORTS["mmcv's ops"] = kind_of_ops
-MORE = {
-    'distributions': one_distribution_each,
-    **{f'a step of {scope}': partial(training_step, scope) for scope in STEPS},
-}
+TRAINING = {f'a step of {scope}': partial(training_step, scope) for scope in STEPS}
 REMEDY = """Repair the first one, then run this again:
   a missing package   pip install -e .  (in the folder of vitplug)
   mmcv's ops          make setup OPS=compiled
@@ -103,7 +88,7 @@ def main(argv: Sequence[str] = ()) -> int:
     parser.add_argument('--quick', action='store_true', help='check only the imports')
     args = parser.parse_args(argv)
     warnings.simplefilter('ignore')  # import warnings of the packages are misleading; the report has the errors
-    checks, failed = IMPORTS if args.quick else {**IMPORTS, **MORE}, 0
+    checks, failed = IMPORTS if args.quick else {**IMPORTS, **TRAINING}, 0
     if 'RANK' in os.environ:  # torchrun's
         checks = {**IMPORTS, 'processes': all_processes}
         if os.environ['RANK'] != '0':  # one speaks for all

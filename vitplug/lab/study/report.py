@@ -2,6 +2,7 @@
 
 import json
 import platform
+import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,7 +10,6 @@ from pathlib import Path
 import numpy as np
 
 from vitplug.files.whole import write_text
-from vitplug.stacks import DISTRIBUTIONS, installed
 from vitplug.statistics.images import LEVEL
 from vitplug.tables import csv_text, format_table
 
@@ -18,6 +18,7 @@ from .figures import figures_of
 from .rows import DIFFERENCE, DROP, REPEATS, VALUE, Row, rows_of
 
 JSON, CSV = 'results.json', 'results.csv'
+PACKAGES = ('vitplug', 'torch', 'numpy', 'scipy', 'mmengine', 'mmcv', 'mmdet', 'mmseg', 'mmpretrain')
 # Of pictures, in an inch.
 DPI = 110
 # Significant digits of a mean.
@@ -43,10 +44,10 @@ def write(study: Study, folder: Path, **about: object) -> tuple[list[Row], list[
         reasons = dict.fromkeys(f'{measure}: {why}' for (*_, measure), why in study.left_out.items())
         raise ValueError(f'nothing can be measured: {"; ".join(reasons)}')
     write_text(folder / CSV, csv_text(Row._fields, [[_cell(value, '') for value in row] for row in rows]))
-    names = [name for names in DISTRIBUTIONS.values() for name in names]
+    used = {name: sys.modules[name].__version__ for name in PACKAGES if name in sys.modules}
     content = dict(
         about,
-        versions=dict(python=platform.python_version()) | installed(('vitplug', 'torch', 'numpy', 'scipy', *names)),
+        versions=dict(used, python=platform.python_version()),
         interval=f'{LEVEL:.0%}; `over` says over what',
         models={f'{r.label}, seed {r.seed}': dict(config=str(r.cfg.filename), content=r.content) for r in study.runs},
         measures={m.name: dict(definition=m.definition, unit=m.unit, source=m.source) for m in of_measures},
