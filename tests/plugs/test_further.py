@@ -14,8 +14,7 @@ from torch.testing import assert_close
 
 from vitplug.attention import GlobalLayout, Site
 from vitplug.backbones import DistilledVisionTransformer
-from vitplug.backbones.attention import SelfAttention
-from vitplug.hosting import mark_padding
+from vitplug.hosting import SelfAttention, mark_padding
 from vitplug.plugs import (
     BlockShape,
     GatedAttention,

@@ -25,19 +25,6 @@ from .patch_embed import OverlappingPatches, to_map, to_tokens
 from .settings import choose_arch
 from .vision_layers import PreNormBlock
 
-
-class LVTStage(ModuleList):
-    """Patch embedding and blocks of one resolution, under the authors' keys."""
-
-    @property
-    def embed(self) -> OverlappingPatches:
-        return self[0]
-
-    @property
-    def blocks(self) -> ModuleList:
-        return self[1]
-
-
 # Outputs that come from the class-attention blocks, and how many of these there are.
 CLASS_OUT_TYPES, CLASS_DEPTH = ('cls_token', 'raw'), 2
 
@@ -111,7 +98,7 @@ class LVT(PluggedBackbone):
             patch_embed = OverlappingPatches('proj', conv, nn.LayerNorm(self.embed_dims[stage]))
             blocks = [self._build_block(stage, drop_rate, attn_drop_rate, with_cp, **each) for each in of_blocks]
             # By its number, so that a classifier's names are the authors'.
-            self.add_module(str(stage), LVTStage([patch_embed, ModuleList(blocks)]))
+            self.add_module(str(stage), ModuleList([patch_embed, ModuleList(blocks)]))
         self.patch_embed.configure(img_size, in_channels)
         self.patch_resolution = self.patch_embed.init_out_size
         # Of every block; a forward asks for them at each.
@@ -168,20 +155,21 @@ class LVT(PluggedBackbone):
             self.cls_token = nn.Parameter(torch.empty(1, 1, dims))
 
     @property
-    def stages(self) -> list[LVTStage]:
+    def stages(self) -> list[ModuleList]:
+        """Of each stage the patch embedding and the blocks."""
         return [getattr(self, str(stage)) for stage in range(len(self.depths))]
 
     @property
     def patch_embed(self) -> OverlappingPatches:
-        return self.stages[0].embed
+        return self.stages[0][0]
 
     @property
     def num_output_prefix(self) -> int:
         return int(self.out_type in CLASS_OUT_TYPES)
 
     def sections(self) -> list[Section]:
-        stages = self.stages
-        return self.sections_of((stage.blocks for stage in stages), [stage.embed for stage in stages[1:]])
+        embeddings, blocks = zip(*self.stages, strict=True)
+        return self.sections_of(blocks, embeddings[1:])
 
     def strides(self, index: int) -> tuple[int, int]:
         return 1, self._key_strides[index]

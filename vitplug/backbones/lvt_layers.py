@@ -158,7 +158,7 @@ class RecursiveAttention(BaseModule):
 
     @property
     def projected_heads(self) -> dict[str, tuple[int, ...]]:
-        """As in :class:`~vitplug.backbones.attention.SelfAttention`."""
+        """As in :class:`~vitplug.hosting.SelfAttention`."""
         maps = self.shape.map_heads
         return {'q': (maps,), 'ds': (maps,), 'kv': (maps, self.shape.value_heads)}
 

@@ -19,12 +19,11 @@ from torch import Tensor, nn
 from vitplug.attention import Carry, GlobalLayout, LayerRecord, Layout, QueryBias, Site, WindowLayout, attend
 from vitplug.checkpoints.position_tables import is_same
 from vitplug.compat import is_exporting, register_load_state_dict_pre_hook
-from vitplug.hosting import Mlp, Section
+from vitplug.hosting import Mlp, Section, SelfAttention
 from vitplug.hosting.pooling import convolve, decomposed_bias, on_grid, relative_offsets
 from vitplug.plugs import Bindable, BlockShape
 from vitplug.registry import MODELS
 
-from .attention import SelfAttention
 from .base import PluggedBackbone
 from .ffn import layer_norm
 from .patch_embed import build_patch_embed
@@ -92,8 +91,8 @@ class PooledAttention(SelfAttention):
         for table in self.parameters(recurse=False):
             nn.init.zeros_(table)
 
-    def init_weights(self):
-        super().init_weights()
+    def init_weights(self) -> None:
+        """Draws the tables."""
         for table in (self.rel_pos_h, self.rel_pos_w):
             if table is not None and not self.rel_pos_zero_init:
                 trunc_normal_(table, std=0.02)

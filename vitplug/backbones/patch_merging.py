@@ -1,5 +1,6 @@
 """Merging of neighbouring patches between stages."""
 
+import torch.nn.functional as F
 from mmcv.cnn.bricks.transformer import PatchMerging
 from torch import Tensor, nn
 
@@ -42,17 +43,13 @@ class PostNormPatchMerging(FastPatchMerging):
 
 
 class FastUnfold(nn.Unfold):
-    """``nn.Unfold``, faster on a channels-last map that is cut into patches without gaps, overlap and padding."""
+    """``nn.Unfold``, faster on a channels-last map cut into square patches without gaps, overlap and padding."""
 
     def forward(self, x_BDhw: Tensor) -> Tensor:
         """A map ``(B, D, h, w)`` to patches ``(B, D * kh * kw, N)``."""
-        plain = (self.stride, self.dilation, self.padding) == (self.kernel_size, (1, 1), (0, 0))
-        sides = list(zip(x_BDhw.shape[2:], self.kernel_size, strict=True))
-        if not plain or any(side % kernel for side, kernel in sides):
+        side = self.kernel_size[0]
+        settings = self.kernel_size, self.stride, self.dilation, self.padding
+        is_plain = settings == ((side, side), (side, side), (1, 1), (0, 0))
+        if not is_plain or any(length % side for length in x_BDhw.shape[2:]):
             return super().forward(x_BDhw)
-        (rows, kh), (cols, kw) = ((side // kernel, kernel) for side, kernel in sides)
-        x_BhywxD = x_BDhw.permute(0, 2, 3, 1).unflatten(2, (cols, kw)).unflatten(1, (rows, kh))
-        # First patches into one piece, then their channels to the front: rows of D entries, then matrices of kh * kw
-        # by D, are copied at a time, not single entries.
-        patches_BNkD = x_BhywxD.transpose(2, 3).flatten(3, 4).flatten(1, 2)
-        return patches_BNkD.transpose(2, 3).flatten(2).transpose(1, 2)
+        return F.pixel_unshuffle(x_BDhw, side).flatten(2)

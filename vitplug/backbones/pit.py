@@ -8,12 +8,12 @@ from functools import partial
 
 import torch
 from mmengine.logging import print_log
-from mmengine.model import BaseModule, ModuleList
+from mmengine.model import BaseModule, ModuleDict, ModuleList
 from torch import Tensor, nn
 
 from vitplug.checkpoints.position_tables import INTERPOLATE_MODES, resize_position_map
 from vitplug.compat import register_load_state_dict_pre_hook
-from vitplug.hosting import Mlp, PixelGrid, Section
+from vitplug.hosting import Mlp, PixelGrid, Section, SelfAttention
 from vitplug.plugs import BlockShape
 from vitplug.plugs.checks import check_choice
 from vitplug.registry import MODELS
@@ -22,7 +22,7 @@ from .base import PluggedBackbone
 from .ffn import layer_norm
 from .patch_embed import OverlappingPatches, to_map, to_tokens
 from .settings import choose_arch, named_archs
-from .vision_layers import PreNormBlock, SelfAttention
+from .vision_layers import PreNormBlock
 
 
 class Pooling(BaseModule):
@@ -49,15 +49,6 @@ class Pooling(BaseModule):
     def place(self, pixels: PixelGrid) -> PixelGrid:
         """Where the pooled tokens lie in the image."""
         return pixels.after(self.conv)
-
-
-class PoolingStage(BaseModule):
-    """Blocks of one resolution, and the pooling before them; the first stage has none."""
-
-    def __init__(self, pool: Pooling | None, blocks: Sequence[PreNormBlock]):
-        super().__init__()
-        self.pool = pool
-        self.blocks = ModuleList(blocks)
 
 
 _archs = partial(named_archs, ('embed_dims', 'depths', 'num_heads', 'patch_size', 'stride'))
@@ -136,6 +127,7 @@ class PoolingVisionTransformer(PluggedBackbone):
         self.pos_drop = nn.Dropout(drop_rate)
 
         plug_set, planned = self.plan_stages(plugs, self.depths, drop_path_rate)
+        #: Of each stage the blocks, and the pooling before them, which the first has not.
         self.transformers, before = ModuleList(), None
         for dims, num_heads, of_blocks in zip(self.num_features, self.arch_settings['num_heads'], planned, strict=True):
             # In the order of the modules, which draws their first values in that of the names.
@@ -145,13 +137,13 @@ class PoolingVisionTransformer(PluggedBackbone):
                 attn = SelfAttention(dims, shape, attn_drop=attn_drop_rate, proj_drop=drop_rate)
                 mlp = Mlp(dims, shape.hidden_dims, drop_rate=drop_rate)
                 blocks.append(PreNormBlock(dims, shape, attn, mlp, each['drop_path'], with_cp, norm_cfg))
-            self.transformers.append(PoolingStage(pool, blocks))
+            self.transformers.append(ModuleDict(dict(pool=pool, blocks=ModuleList(blocks))))
         self.norm = layer_norm(norm_cfg, self.num_features[-1]) if final_norm else nn.Identity()
         self.attach(plug_set)
 
     def sections(self) -> list[Section]:
         stages = self.transformers
-        return self.sections_of((stage.blocks for stage in stages), [stage.pool for stage in stages[1:]])
+        return self.sections_of((stage['blocks'] for stage in stages), [stage['pool'] for stage in stages[1:]])
 
     def embed(self, images: Tensor) -> tuple[Tensor, tuple[int, int]]:
         """Images to tokens ``(B, N, D)``, the class token first, and their grid ``(h, w)``."""

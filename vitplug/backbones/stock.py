@@ -6,7 +6,7 @@ One argument that mmpretrain does not have, such as ``embed_dims``, tells whose 
 """
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import wraps
 from importlib import import_module
 from importlib.util import find_spec
@@ -24,7 +24,8 @@ def takes(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Makes a host's constructor take the arguments of another library's class, too.
 
-    Its positional arguments are mmpretrain's, those after ``*`` are vitplug's own and go with both.
+    Where both libraries have an argument, it means what the other one's class makes of it. One of mmpretrain that the
+    translation sets, such as ``arch``, is refused by Python beside it, as given twice.
 
     Args:
         backbone: Name of the class.
@@ -34,27 +35,17 @@ def takes(
     """
 
     def decorate(init: Callable[..., None]) -> Callable[..., None]:
-        parameters = list(inspect.signature(init).parameters.values())[1:]
-        positional = [p.name for p in parameters if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
-        own = [p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY]
+        own = inspect.signature(init).parameters.keys()
 
         @wraps(init)
         def build(self, *args: Any, **settings: Any) -> None:
-            settings = _with_init_cfg(settings)
-            unknown = settings.keys() - {*positional, *own}
+            settings = _with_init_cfg(**settings)
+            unknown = settings.keys() - own
             defaults = _defaults(backbone, libraries) if unknown else {}
-            theirs = sorted(unknown & defaults.keys())
-            if not theirs:
+            if not unknown & defaults.keys():
                 return init(self, *args, **settings)
-            taken = {*defaults, *own}
-            strange = [*positional[: len(args)], *(name for name in settings if name not in taken)]
-            if strange:
-                raise TypeError(
-                    f'{type(self).__name__}: {theirs} are arguments of {" and ".join(libraries)}; beside them, it has '
-                    f'no argument {strange}; keep those of one library: {sorted(taken)}'
-                )
             given = {name: settings.pop(name) for name in defaults if name in settings}
-            init(self, **translate(SimpleNamespace(**{**defaults, **given})), **settings)
+            init(self, *args, **translate(SimpleNamespace(**{**defaults, **given})), **settings)
             self.leaves_out = tuple(leaves_out)
 
         return build
@@ -71,14 +62,12 @@ def _defaults(backbone: str, libraries: Sequence[str]) -> dict[str, Any]:
     return {}
 
 
-def _with_init_cfg(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _with_init_cfg(pretrained: str | None = None, **settings: Any) -> dict[str, Any]:
     """The arguments with ``pretrained``, which mmseg's segmentors still hand to any backbone, as an ``init_cfg``.
 
     Raises:
         ValueError: If both are given.
     """
-    settings = dict(settings)
-    pretrained = settings.pop('pretrained', None)
     if pretrained is None:
         return settings
     if settings.get('init_cfg') is not None:

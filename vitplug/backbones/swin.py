@@ -20,11 +20,10 @@ from vitplug.attention import Carry, LayerRecord, OffsetBias, Site, WindowLayout
 from vitplug.attention.grids import relative_position_index
 from vitplug.checkpoints.position_tables import fit_bias_table
 from vitplug.compat import register_load_state_dict_pre_hook
-from vitplug.hosting import Section
+from vitplug.hosting import Section, SelfAttention
 from vitplug.plugs import BLOCK_SOCKETS, Bindable, BlockShape, LayerPlugs
 from vitplug.registry import MODELS
 
-from .attention import SelfAttention
 from .base import WITHOUT_PREFIX, PluggedBackbone
 from .ffn import PluggedFFN, layer_norm
 from .patch_embed import build_patch_embed
@@ -54,8 +53,8 @@ class WindowAttention(SelfAttention):
         window_size = (self.offsets + 1) // 2
         self.relative_position_index.copy_(relative_position_index(window_size, window_size))
 
-    def init_weights(self):
-        super().init_weights()
+    def init_weights(self) -> None:
+        """Draws the table."""
         trunc_normal_(self.relative_position_bias_table, std=0.02)
 
     def biases(self, site: Site) -> tuple[OffsetBias]:

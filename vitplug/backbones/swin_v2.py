@@ -18,11 +18,10 @@ from vitplug.attention import Carry, LayerRecord, OffsetBias, Site
 from vitplug.attention.grids import relative_position_index
 from vitplug.attention.precision import at_least_float32, without_autocast
 from vitplug.compat import register_load_state_dict_pre_hook
-from vitplug.hosting import Section, overlay
+from vitplug.hosting import Section, SelfAttention, overlay
 from vitplug.plugs import BlockShape
 from vitplug.registry import MODELS
 
-from .attention import SelfAttention
 from .ffn import PluggedFFN, layer_norm
 from .patch_merging import PostNormPatchMerging
 from .settings import choose_arch, named_archs, per_item

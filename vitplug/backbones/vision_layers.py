@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from vitplug.attention import Carry, LayerRecord, Site
 from vitplug.compat import replace
+from vitplug.hosting import SelfAttention
 from vitplug.plugs import BLOCK_SOCKETS, Bindable, BlockShape, LayerPlugs
 from vitplug.plugs.checks import check_choice
 
-from .attention import SelfAttention
 from .ffn import PluggedFFN, PluggedSwiGLU, layer_norm, layer_scale, start_mlp
 from .rotary import Turn
 
