@@ -29,7 +29,7 @@ COMMANDS = {
     'test': Command('runs.training_commands:test', 'evaluate a checkpoint'),
     'predict': Command('runs.predict_command:main', 'predict on images, folders and videos'),
     'export': Command('lab.export.command:main', 'write a checkpoint as ONNX or torch.export'),
-    'ablate': Command('lab.ablate.command:main', 'train a grid of plugs and settings with seeds'),
+    'ablate': Command('lab.ablate.command:main', 'train configs or plugs with several seeds'),
     'study': Command('lab.study.command:main', 'measure models under conditions, for papers'),
     'pretrain': Command('lab.text.pretrain:main', 'pre-train a language model on masked words'),
     'glue': Command('lab.text.glue:main', 'fine-tune a language model on GLUE'),

@@ -6,8 +6,6 @@ import shutil
 import subprocess
 import sys
 import time
-from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +14,11 @@ from mmengine.config import Config
 from scipy import stats
 from small_models import small_digits
 
+from vitplug.config.reading import read_config
 from vitplug.lab.ablate import command, engines, report
 from vitplug.lab.ablate.cells import CELL, DONE, Cell, _hash, content_hash, make_cell
-from vitplug.lab.ablate.grid import Grid, make_variants, read_grid_file
 from vitplug.lab.ablate.pictures import WIDEST, curves_picture, forest_picture, wrapped
+from vitplug.lab.ablate.plan import greater_is_better, make_variants
 
 ROOT = Path(__file__).resolve().parents[2]
 DIGITS = ROOT / 'configs' / 'digits' / 'vit-mini-p4_1xb32-14e_digits-32x32.py'
@@ -56,7 +55,7 @@ def cell_in(folder: Path, name: str) -> ToyCell:
 
 def digits_hash(**options) -> str:
     _hash.cache_clear()
-    return content_hash(make_variants(Grid(str(DIGITS), options=options))['base'])
+    return content_hash(read_config(str(DIGITS), options))
 
 
 def test_hash_names_what_results_depend_on(tmp_path, monkeypatch):
@@ -88,48 +87,51 @@ def test_hash_has_the_code_of_custom_imports(module, tmp_path, monkeypatch):
     assert content_hash(cfg) != reference
 
 
+def configs_in(folder: Path) -> list[str]:
+    """Two children of one name with other rates."""
+    for rate in (0.1, 0.2):
+        (folder / str(rate)).mkdir(parents=True)
+        text = f"_base_ = '{DIGITS}'\noptim_wrapper = dict(optimizer=dict(lr={rate}))\n"
+        (folder / str(rate) / 'vit.py').write_text(text)
+    return [str(path) for path in sorted(folder.glob('*/vit.py'))]
+
+
 def test_seeds_and_variants_have_folders_of_their_own(tmp_path):
-    variants = make_variants(Grid(str(DIGITS), plugs=['none', 'gab'], axes={'optim_wrapper.optimizer.lr': [0.1, 0.2]}))
-    assert [*variants] == ['none, lr=0.1', 'none, lr=0.2', 'gab, lr=0.1', 'gab, lr=0.2']
+    names = ['plain', 'GAB', 'plain, fast', 'GAB, fast']
+    variants = make_variants(configs_in(tmp_path), ['none', 'gab'], names)
+    assert [*variants] == names and [cfg.optim_wrapper.optimizer.lr for cfg in variants.values()] == [
+        0.1,
+        0.1,
+        0.2,
+        0.2,
+    ]
     folders = [make_cell(*one, seed, tmp_path, 1).folder for one in variants.items() for seed in (0, 1)]
     assert len({*folders}) == 8
-    of_paths = make_variants(Grid(str(DIGITS), axes={'load_from': ['a/x/y.pth', 'b/x/y.pth']}))
-    assert [*of_paths] == ['load_from=a/x/y.pth', 'load_from=b/x/y.pth']
+    assert [*make_variants([str(DIGITS)], ['none', 'gab + cb'], ['a', 'b'])] == ['none', 'gab+cb']
+    assert [*make_variants([str(DIGITS), configs_in(tmp_path / 'cells')[0]])] == [DIGITS.stem, 'vit']
 
 
 @pytest.mark.parametrize(
-    ('entries', 'said'),
+    ('plugs', 'names', 'said'),
     [
-        (dict(plugs=['gab', 'gab']), "two variants are called 'gab'"),
-        (dict(seeds=[]), r'seeds = \[\]: expected a number such as 5'),
-        (dict(axes={'model.backbone.patchsize': [4]}), 'patchsize'),
-        (dict(axes={'load_from': 'a.pth'}), "axes: load_from = 'a.pth': expected a list"),
-        (dict(names={'gabb': 'GAB'}, plugs=['gab']), "'gabb' is none of the variants gab.*gab"),
-        (dict(baseline='gabb', plugs=['gab']), "'gabb' is none of the variants gab.*gab"),
-        (dict(margin=-1), 'margin = -1: expected a difference above 0'),
+        ((), (), "two variants are called 'vit': leave one out, or tell them apart by --names"),
+        (['gab'], (), "two variants are called 'gab, vit'"),
+        ((), ['a', 'a'], "two variants are called 'a'"),
+        ((), ['a'], '--names: got 1 for 2 variants; name each of them: vit; vit'),
+        (['gabb'], ['a', 'b'], "'gabb'"),
     ],
 )
-def test_wrong_grids_are_refused_by_name(entries, said):
+def test_wrong_variants_are_refused_by_name(plugs, names, said, tmp_path):
     with pytest.raises(ValueError, match=said):
-        make_variants(Grid(str(DIGITS), **entries))
+        make_variants(configs_in(tmp_path), plugs, names)
 
 
-def test_a_margin_stays_as_it_was_chosen(tmp_path, monkeypatch):
-    make = cache(lambda name: cell_in(tmp_path, name))
-    monkeypatch.setattr(command, 'make_cell', lambda label, cfg, seed, *_: make(f'{label}{seed}'))
-    monkeypatch.setattr(command, 'check', lambda *_: 1)
-    grid = Grid(str(DIGITS), plugs=('none', 'gab'), margin=0.5)
-    command.prepare(grid, tmp_path)
-    command.prepare(grid, tmp_path)
-    with pytest.raises(ValueError, match=r'margin 0.7: .* has 0.5, and a margin is chosen before the first cell'):
-        command.prepare(replace(grid, margin=0.7), tmp_path)
-
-
-def test_unknown_entry_of_a_grid_file_is_named(tmp_path):
-    path = tmp_path / 'grid.py'
-    path.write_text(f"base = '{DIGITS}'\nplug = ['gab']\n")
-    with pytest.raises(TypeError, match="unexpected keyword argument 'plug'"):
-        read_grid_file(path)
+def test_metrics_say_which_values_are_better():
+    assert greater_is_better(TOP1) and not greater_is_better('loss') and not greater_is_better('f1', 'less')
+    with pytest.raises(ValueError, match="'single-label/f1-score' does not say which values are better: add --rule"):
+        greater_is_better('single-label/f1-score')
+    with pytest.raises(ValueError, match=r'--margin -1\.0: expected a difference above 0'):
+        command.main([str(DIGITS), '--margin', '-1'])
 
 
 # --- trainings ---
@@ -191,7 +193,10 @@ def test_grid_trains_goes_on_and_compares(tmp_path, tmp_path_factory, monkeypatc
     argv += ['--cfg-options', 'train_cfg.max_epochs=1']
     assert command.main(argv) == 0, capfd.readouterr()
     [first] = report.summarise(out)
-    assert [row.name for row in first.rows] == ['plain', 'Gaussian'] and '2 of 2 cells done' in report.remarks(first)
+    assert [variant.name for variant in first.variants] == [
+        'plain',
+        'Gaussian',
+    ] and '2 of 2 cells done' in report.remarks(first)
     argv[argv.index('1')] = '2'
     assert command.main([*argv, '--print']) == 0
     lines = [line for line in capfd.readouterr().out.splitlines() if ' vitplug train ' in line]
@@ -199,7 +204,7 @@ def test_grid_trains_goes_on_and_compares(tmp_path, tmp_path_factory, monkeypatc
     subprocess.run(lines[0], shell=True, check=True, capture_output=True)
     assert command.main([str(out)]) == 0
     assert '3 of 4 cells done' in capfd.readouterr().out
-    assert report.summarise(out)[0].rows[0].values[0] == first.rows[0].values[0]
+    assert report.summarise(out)[0].variants[0].values[0] == first.variants[0].values[0]
 
 
 # --- tables ---
@@ -232,18 +237,18 @@ def test_report_has_all_metrics_and_scipy_s_intervals(tmp_path, capsys):
     said = capsys.readouterr().out
     assert 'accuracy/top1 (sd)' in said and 'accuracy/top5 (sd)' in said
     first, second = report.summarise(tmp_path)
-    row = first.compared[0]
-    differences = np.array([row.values[seed] - first.reference.values[seed] for seed in range(5)])
+    variant = first.compared[0]
+    differences = np.array([variant.values[seed] - first.reference.values[seed] for seed in range(5)])
     test = stats.ttest_1samp(differences, 0)
-    assert np.allclose([row.comparison.low, row.comparison.high], [*test.confidence_interval(0.95)])
-    assert row.comparison.verdict.value == 'better' and second.compared[0].comparison.verdict.value == 'worse'
+    assert np.allclose([variant.comparison.low, variant.comparison.high], [*test.confidence_interval(0.95)])
+    assert variant.comparison.verdict.value == 'better' and second.compared[0].comparison.verdict.value == 'worse'
     assert len((tmp_path / 'report.csv').read_text().splitlines()) == 1 + 2 * 2 * 5
 
 
 def test_finished_grid_is_compared_by_another_metric_of_its_records(tmp_path):
     folder = folder_of(tmp_path, metrics=(TOP1,))
     [found] = report.summarise(folder, [TOP5])
-    assert np.mean([*found.rows[0].values.values()]) == pytest.approx(95, abs=0.2)
+    assert np.mean([*found.variants[0].values.values()]) == pytest.approx(95, abs=0.2)
     with pytest.raises(ValueError, match='accuracy/top9'):
         report.summarise(folder, ['accuracy/top9'])
 
@@ -253,15 +258,16 @@ def test_value_that_is_not_finite_is_a_failure(tmp_path):
     path = folder / 'cells' / 'none_seed0_0' / '1' / 'vis_data' / 'scalars.json'
     path.write_text(json.dumps({'step': 2, TOP1: float('nan')}) + '\n')
     found, _ = report.summarise(folder)
-    assert 0 not in found.rows[0].values and 'no finite accuracy/top1' in found.rows[0].open[0]
+    assert 0 not in found.variants[0].values and 'no finite accuracy/top1' in '; '.join(report.remarks(found))
 
 
 def test_pictures_hold_long_names(tmp_path):
     assert wrapped(LABELS[1]).replace('\n', '') == LABELS[1]
     assert max(map(len, wrapped(LABELS[1]).split('\n'))) <= WIDEST
     found, _ = report.summarise(folder_of(tmp_path))
-    for png in (forest_picture(found), curves_picture(found)):
-        assert png.startswith(b'\x89PNG')
+    panel = curves_picture(found).axes[0]
+    assert panel.get_title() == wrapped(LABELS[1]) and len(panel.lines) == 2
+    assert [label.get_text() for label in forest_picture(found).axes[0].get_yticklabels()] == [wrapped(LABELS[1])]
 
 
 # --- the evidence ---

@@ -1,4 +1,4 @@
-"""The cells of a grid: a variant with a seed, in a folder that the content of its config and data names.
+"""The cells of an ablation: variants with seeds, in a folder that the content of its config and data names.
 
 DIR/cells/<label>_seed<k>_<hash>/config.py          the resolved config
                                 /cell.json          label, seed, parameters, code of vitplug

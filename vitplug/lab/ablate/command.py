@@ -1,7 +1,8 @@
-"""The command ``vitplug ablate``: a grid of plugs and settings with seeds, from one config."""
+"""The command ``vitplug ablate``: configs and plugs, each with several seeds."""
 
 import argparse
 import json
+import math
 import shlex
 import signal
 from collections.abc import Sequence
@@ -13,30 +14,29 @@ from vitplug.commands import command_parser
 from vitplug.config.options import OptionsAction
 from vitplug.config.reading import CONFIG_HELP
 from vitplug.files.whole import write_text
-from vitplug.lab.ablate.metrics import choose_metric, greater_is_better
 from vitplug.lab.costs import build_model
 from vitplug.runs.checks import check_training
 
 from .cells import DONE, Cell, make_cell
 from .engines import train
-from .grid import Grid, make_variants, read_grid_file
+from .plan import greater_is_better, main_metric, make_variants
 from .report import GRID, default_margin, write_report
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a grid, or writes its report.
+    """Runs an ablation, or writes its report.
 
     Returns:
         0 if every cell is done, 1 if one failed.
     """
     args = parser().parse_args(argv)
-    path = Path(args.grid)
+    path = Path(args.configs[0])
     if path.is_dir():
-        write_report(path, args.metric or ())
+        write_report(path, args.metric or (), args.rule)
         return 0
     out = args.out or Path('work_dirs', 'ablation', path.stem)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    cells = prepare(read_grid_file(path) or grid_of(args), out)
+    cells = prepare(args, out)
     if args.print:
         lines = (f'{shlex.join(cell.command)} && touch {shlex.quote(str(cell.folder / DONE))}' for cell in cells
                  if not cell.is_done)  # fmt: skip
@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         executor = submitit.AutoExecutor(out / 'jobs', 'slurm')
         executor.update_parameters(**{'name': 'vitplug', **args.slurm})
     train(cells, args.jobs, executor=executor)
-    write_report(out, args.metric or ())
+    write_report(out)
     return int(any(not cell.is_done for cell in cells))
 
 
@@ -57,17 +57,17 @@ def parser() -> argparse.ArgumentParser:
     """The options."""
     options = command_parser(
         'ablate',
-        'Train a grid of plugs and settings with several seeds, and compare the variants over paired seeds. The same '
-        'call goes on where it stopped, and repeats cells that failed.',
+        'Train configs, or plugs on a config, with several seeds, and compare them with the first, paired by seed. The '
+        'same call goes on where it stopped, and repeats cells that failed.',
     )
     add = options.add_argument
-    add('grid', help=f'{CONFIG_HELP}; a grid file; or the folder of an ablation, to write its report')
-    add('--plugs', nargs='+', help="variants such as none cb gab gab+residual 'residual(alpha=0.25)'")
-    add('--names', nargs='+', metavar='NAME', help='what tables and pictures call them, in the same order')
+    add('configs', nargs='+', metavar='CONFIG', help=f'{CONFIG_HELP}; or the folder of an ablation, to report on it')
+    add('--plugs', nargs='+', help="plugs on each config, such as none cb gab gab+residual 'residual(alpha=0.25)'")
+    add('--names', nargs='+', metavar='NAME', help='what tables and pictures call the variants, config by config')
     add('--seeds', type=int, default=3, metavar='N', help='seeds of each variant, from 0 on (default 3)')
     add('--metric', nargs='+', metavar='NAME', help='metrics to compare by (default: the main one of the config)')
+    add('--rule', choices=('greater', 'less'), help='values of the metrics that are better (default: by their names)')
     add('--margin', type=float, metavar='POINTS', help='difference that counts as none (default: by the metric)')
-    add('--baseline', metavar='LABEL', help='variant to compare with (default: none, or the first)')
     add('--cfg-options', nargs='+', action=OptionsAction, metavar='KEY=VALUE', help='settings of all variants')
     add('--out', type=Path, metavar='DIR', help='folder (default work_dirs/ablation/NAME)')
     add('--jobs', type=int, default=1, metavar='N', help='trainings at the same time (default 1)')
@@ -77,50 +77,36 @@ def parser() -> argparse.ArgumentParser:
     return options
 
 
-def grid_of(args: argparse.Namespace) -> Grid:
-    """The grid of a config and options."""
-    plugs, names = args.plugs or [], args.names or []
-    if names and len(names) != len(plugs):
-        raise ValueError(f'--names: got {len(names)} for {len(plugs)} --plugs; name each of them')
-    same = {name: getattr(args, name) for name in ('plugs', 'seeds', 'metric', 'margin', 'baseline')}
-    return Grid(args.grid, options=args.cfg_options or {}, names=dict(zip(plugs, names, strict=False)), **same)
-
-
-def prepare(grid: Grid, out: Path) -> list[Cell]:
-    """Checks a grid, and writes ``grid.json`` and what each cell trains. Cells come seed by seed.
+def prepare(args: argparse.Namespace, out: Path) -> list[Cell]:
+    """Checks an ablation, and writes ``grid.json`` and what each cell trains. Cells come seed by seed.
 
     Raises:
-        ValueError: If a variant cannot be trained.
+        ValueError: If a variant cannot be trained, or an option is refused.
     """
-    variants = make_variants(grid)
-    any_cfg, better = next(iter(variants.values())), grid.greater_is_better
-    metrics = [grid.metric] if isinstance(grid.metric, str) else grid.metric or [None]
-    names = [choose_metric(any_cfg, metric) for metric in metrics]
+    if args.margin is not None and not 0 < args.margin < math.inf:
+        raise ValueError(f'--margin {args.margin}: expected a difference above 0, in points of the metric')
+    variants = make_variants(args.configs, args.plugs or (), args.names or (), args.cfg_options or {})
+    baseline, first = next(iter(variants.items()))
+    if not first.get('val_evaluator') or not first.get('val_dataloader'):
+        raise ValueError(f'{first.filename}: has no validation (val_evaluator, val_dataloader): there is no metric')
+    metrics = args.metric or [main_metric(first)]
     parameters = {label: check(label, cfg, out) for label, cfg in variants.items()}
     cells = [
         make_cell(label, cfg, seed, out, parameters[label])
-        for seed in grid.all_seeds
+        for seed in range(args.seeds)
         for label, cfg in variants.items()
     ]
     note = dict(
-        base=grid.base,
+        configs=args.configs,
         labels=[*variants],
-        seeds=grid.all_seeds,
-        baseline=grid.baseline_of([*variants]),
-        metrics={name: greater_is_better(name) if better is None else better for name in names},
-        margin=grid.margin or default_margin(names[0]),
-        names=dict(grid.names),
+        seeds=[*range(args.seeds)],
+        baseline=baseline,
+        metrics={metric: greater_is_better(metric, args.rule) for metric in metrics},
+        margin=args.margin or default_margin(metrics[0]),
+        names=dict(zip(variants, args.names or (), strict=False)),
         cells=[cell.folder.name for cell in cells],
     )
-    if (out / GRID).is_file() and (before := json.loads((out / GRID).read_text())['margin']) != note['margin']:
-        raise ValueError(
-            f'margin {note["margin"]}: {out} has {before}, and a margin is chosen before the first cell: leave it, or '
-            'choose another --out'
-        )
     write_text(out / GRID, json.dumps(note, indent=1) + '\n')
-    others = [path for path in (out / 'cells').glob(f'*/{DONE}') if path.parent.name not in note['cells']]
-    if others:
-        print(f'{len(others)} finished cells in {out} are not of this grid: they stay and do not count')
     return cells
 
 

@@ -3,8 +3,9 @@
 import os
 import subprocess
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,36 +13,23 @@ import torch
 from .cells import DONE, OUTPUT, Cell
 
 
-class Training:
-    """The training of a cell as a process of its own; submitit calls it on a node.
+def call(
+    command: Sequence[str],
+    output: Path,
+    environment: Mapping[str, str] | None = None,
+    began: Callable[[subprocess.Popen], Any] = lambda process: None,
+) -> None:
+    """Calls a command in a process of its own, which ``began`` gets; submitit does so on a node.
 
     Raises:
         RuntimeError: If it fails.
     """
-
-    def __init__(self, cell: Cell):
-        self.command, self.output = cell.command, cell.folder / OUTPUT
-        self.process: subprocess.Popen | None = None
-
-    def __call__(self, **environment: str) -> None:
-        with open(self.output, 'ab') as output:
-            self.process = subprocess.Popen(
-                self.command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=os.environ | environment
-            )
-        if status := self.process.wait():
-            raise RuntimeError(f'exit status {status}')
-
-    def stop(self) -> None:
-        """Asks the process to save and to end."""
-        if self.process:
-            self.process.terminate()
-
-    def checkpoint(self):
-        """Called by submitit at a time limit or a preemption: the training is queued again."""
-        from submitit.helpers import DelayedSubmission
-
-        self.process = None
-        return DelayedSubmission(self)
+    with open(output, 'ab') as file:
+        told = dict(stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+        process = subprocess.Popen(command, env=os.environ | (environment or {}), **told)
+    began(process)
+    if status := process.wait():
+        raise RuntimeError(f'exit status {status}')
 
 
 def train(cells: Sequence[Cell], jobs: int, told: Callable[[str], None] = print, executor: Any = None) -> None:
@@ -59,14 +47,14 @@ def train(cells: Sequence[Cell], jobs: int, told: Callable[[str], None] = print,
     devices = torch.cuda.device_count()
 
     def run(cell: Cell) -> None:
-        training = Training(cell)
+        training = cell.command, cell.folder / OUTPUT
         if executor:
-            job = executor.submit(training)
+            job = executor.submit(call, *training)
             stops.append(job.cancel)
             return job.result()
-        stops.append(training.stop)
         slot = int(threading.current_thread().name.rpartition('_')[2])  # the pool numbers its threads
-        training(**({'CUDA_VISIBLE_DEVICES': str(slot % devices)} if devices > 1 else {}))
+        environment = {'CUDA_VISIBLE_DEVICES': str(slot % devices)} if devices > 1 else {}
+        call(*training, environment, lambda process: stops.append(process.terminate))
 
     waiting = [cell for cell in cells if not cell.is_done]
     with ThreadPoolExecutor(jobs) as pool:

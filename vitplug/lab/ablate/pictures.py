@@ -1,21 +1,22 @@
-"""Pictures of a grid: differences with their intervals, and learning curves with bands."""
+"""Pictures of an ablation: differences with their intervals, and learning curves with bands."""
 
-import io
 import textwrap
+from collections.abc import Iterator
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
+from vitplug.lab.study.figures import COLOURS, STEP, curves
+from vitplug.lab.study.rows import VALUE, Row
 from vitplug.statistics.seeds import Verdict
 
-from .report import Row, Summary
+from .report import Summary, Variant
 
-COLOURS = {Verdict.BETTER: '#0072b2', Verdict.WORSE: '#d55e00'}
+DECIDED = {Verdict.BETTER: COLOURS[0], Verdict.WORSE: COLOURS[1]}
 OPEN_COLOUR, BASELINE_COLOUR = '#555555', '#999999'
-LINE, PANEL, WIDTH = 0.17, 1.9, 4.0  # inches: a line of a label, a panel of curves, the axes of the forest plot
+LINE, WIDTH = 0.17, 4.0  # inches: a line of a label, the axes of the forest plot
 WIDEST = 34  # characters of a line
 # Labels are the user's: a dollar in one begins no formula.
 AS_WRITTEN = {'text.parse_math': False}
@@ -29,17 +30,17 @@ def wrapped(name: str, width: int = WIDEST) -> str:
 
 
 @matplotlib.rc_context(AS_WRITTEN)
-def forest_picture(summary: Summary) -> bytes:
-    """PNG of all differences to the baseline: a row for each variant, its seeds as dots, and its interval."""
-    labels = [wrapped(row.name) for row in summary.compared]
+def forest_picture(summary: Summary) -> Figure:
+    """All differences to the baseline: a row for each variant, its seeds as dots, and its interval."""
+    labels = [wrapped(variant.name) for variant in summary.compared]
     most = max((label.count('\n') for label in labels), default=0)
     figure = Figure(figsize=(WIDTH, 1.4 + LINE * len(labels) * max(2.4, most + 2)))
     ax = figure.subplots()
     ax.axvline(0, color=BASELINE_COLOUR, linewidth=1)
     if summary.margin is not None:
         ax.axvspan(-summary.margin, summary.margin, color=BASELINE_COLOUR, alpha=0.15, linewidth=0)
-    for height, row in enumerate(summary.compared):
-        _draw_difference(ax, height, row, summary)
+    for height, variant in enumerate(summary.compared):
+        _draw_difference(ax, height, variant, summary)
     ax.set_yticks(range(len(labels)), labels, fontsize=9)
     ax.set_ylim(len(labels) - 0.4, -0.6)
     side = 'right' if summary.greater_is_better else 'left'
@@ -49,16 +50,16 @@ def forest_picture(summary: Summary) -> bytes:
     ax.set_title(title + (f'; grey: within {summary.margin:g}' if summary.margin is not None else ''), fontsize=9)
     ax.grid(axis='x', alpha=0.25)
     ax.spines[['top', 'right', 'left']].set_visible(False)
-    return png(figure)
+    return figure
 
 
-def _draw_difference(ax: Axes, height: int, row: Row, summary: Summary) -> None:
-    found = row.comparison
-    colour, reference = COLOURS.get(found.verdict, OPEN_COLOUR), summary.reference.values
+def _draw_difference(ax: Axes, height: int, variant: Variant, summary: Summary) -> None:
+    found = variant.comparison
+    colour, reference = DECIDED.get(found.verdict, OPEN_COLOUR), summary.reference.values
     words = 'no seed yet'
     if found.difference is not None:
         # Seeds lie below the interval, which would hide them.
-        own = [summary.scale * (value - reference[seed]) for seed, value in row.values.items() if seed in reference]
+        own = [summary.scale * (variant.values[seed] - reference[seed]) for seed in found.seeds]
         ax.plot(own, [height + 0.22] * len(own), 'o', color=colour, alpha=0.75, markersize=3.5, markeredgewidth=0)
         ax.plot(found.difference, height, 'D', color=colour, markersize=6)
         words = f'{found.difference:+.2f}\n{found.verdict.value}'
@@ -69,51 +70,28 @@ def _draw_difference(ax: Axes, height: int, row: Row, summary: Summary) -> None:
 
 
 @matplotlib.rc_context(AS_WRITTEN)
-def curves_picture(summary: Summary) -> bytes | None:
-    """PNG of learning curves: a panel for each variant, with the baseline in grey; bands are one standard deviation.
+def curves_picture(summary: Summary) -> Figure | None:
+    """Learning curves: a panel for each variant, with the baseline; bands are one standard deviation.
 
     None where no cell has two validations: a dot is no curve.
     """
-    if all(len(curve) < 2 for row in summary.rows for curve in row.curves.values()):
+    if all(len(curve) < 2 for variant in summary.variants for curve in variant.curves.values()):
         return None
-    shown = summary.compared or [summary.reference]
-    titles = [wrapped(row.name) for row in shown]
-    columns = min(2, len(shown))
-    rows = -(-len(shown) // columns)
-    height = 1.1 + rows * (PANEL + LINE * max(title.count('\n') for title in titles))
-    figure = Figure(figsize=(3.6 * columns, height), layout='constrained')
-    axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
-    for ax in axes.flat[len(shown) :]:
-        ax.set_axis_off()
-    for ax, row, title in zip(axes.flat, shown, titles, strict=False):
-        _draw_curve(ax, summary.reference, summary.scale, BASELINE_COLOUR)
-        if row.comparison:
-            _draw_curve(ax, row, summary.scale, COLOURS.get(row.comparison.verdict, '#7b3294'))
-        ax.set_title(title, fontsize=9)
-        ax.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-        ax.tick_params(labelbottom=True, labelsize=8)
-        ax.grid(alpha=0.25)
-        ax.spines[['top', 'right']].set_visible(False)
-    said = f'{summary.metric}, mean and standard deviation over seeds; grey: {summary.reference.name}'
-    figure.suptitle(wrapped(said, 38 * columns), fontsize=9)
-    figure.supxlabel('epoch or iteration', fontsize=9)
-    return png(figure)
+    reference, points = summary.reference, []
+    for variant in summary.compared or [reference]:
+        panel = wrapped(variant.name), STEP
+        points += [(panel, row.layer, row) for row in _curve(reference, reference.name, summary)]
+        if variant.comparison:
+            points += [(panel, row.layer, row) for row in _curve(variant, 'the variant', summary)]
+    return curves('mean and standard deviation over seeds', summary.metric, points)
 
 
-def _draw_curve(ax: Axes, row: Row, scale: float, colour: str) -> None:
+def _curve(variant: Variant, name: str, summary: Summary) -> Iterator[Row]:
     """The mean over seeds at the steps that all have. A cell that still runs counts only while none is done."""
-    started = {seed: curve for seed, curve in row.curves.items() if curve}
-    used = [curve for seed, curve in started.items() if seed in row.values] or [*started.values()]
-    if not used:
-        return
-    steps = sorted(set.intersection(*map(set, used)))
-    values = scale * np.array([[curve[step] for step in steps] for curve in used], float)
-    mean, sd = values.mean(axis=0), values.std(axis=0, ddof=1) if len(used) > 1 else 0
-    ax.plot(steps, mean, color=colour, linewidth=1.5, marker='o', markersize=3)
-    ax.fill_between(steps, mean - sd, mean + sd, color=colour, alpha=0.2, linewidth=0)
-
-
-def png(figure: Figure) -> bytes:
-    stream = io.BytesIO()
-    figure.savefig(stream, format='png', dpi=150, bbox_inches='tight')  # labels may be as wide as they are
-    return stream.getvalue()
+    started = {seed: curve for seed, curve in variant.curves.items() if curve}
+    used = [curve for seed, curve in started.items() if seed in variant.values] or [*started.values()]
+    for step in sorted(set.intersection(*map(set, used))) if used else ():
+        values = summary.scale * np.array([curve[step] for curve in used])
+        mean, sd = values.mean(), values.std(ddof=1) if len(used) > 1 else 0
+        ends = dict(mean=mean, low=mean - sd, high=mean + sd, n=len(used), over='seeds')
+        yield Row(summary.metric, summary.metric, name, '', VALUE, layer=step, head='', **ends)

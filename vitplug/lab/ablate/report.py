@@ -4,17 +4,19 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from vitplug.files.whole import write_bytes, write_text
-from vitplug.lab.ablate.metrics import greater_is_better
+from vitplug.files.whole import write_text, write_whole
 from vitplug.statistics.seeds import LEVEL, MOST_SEEDS, Comparison, compare, mean_and_sd, seeds_needed
 from vitplug.tables import csv_text, format_table, latex_table, markdown_table
 
 from .cells import CELL, Cell, read_cell
+from .plan import greater_is_better
 
 GRID = 'grid.json'
 # Metrics of mmdet, which are shares of one and are reported in percent; all others are reported as they are.
@@ -25,34 +27,37 @@ NUMERIC = (1, 2, 3, 4, 5, 7)
 
 
 @dataclass(frozen=True)
-class Row:
+class Variant:
     """A variant.
 
     Attributes:
         name: What tables and pictures call it.
-        cells: Its cells.
+        cells: Its cells by seed.
         curves: The metric by seed and step.
-        values: The metric of the last validation by seed, of cells that are done and where it is finite.
-        open: By seed, why a cell has no value.
         comparison: Comparison with the baseline, in points; None for the baseline.
     """
 
     name: str
     cells: Sequence[Cell]
     curves: Mapping[int, Mapping[int, float]]
-    values: Mapping[int, float]
-    open: Mapping[int, str]
-    comparison: Comparison | None
+    comparison: Comparison | None = None
+
+    @property
+    def values(self) -> dict[int, float]:
+        """The metric of the last validation by seed, of cells that are done and where it is finite."""
+        last = {seed: curve[max(curve)] for seed, curve in self.curves.items() if curve}
+        done = [cell.seed for cell in self.cells if cell.is_done]
+        return {seed: last[seed] for seed in done if math.isfinite(last.get(seed, math.nan))}
 
 
 @dataclass(frozen=True)
 class Summary:
-    """A grid compared by one metric.
+    """An ablation compared by one metric.
 
     Attributes:
         metric: Its name.
         greater_is_better: False for metrics such as a loss.
-        rows: The variants in the grid's order.
+        variants: The variants in their order.
         seeds: The planned seeds.
         scale: Points of one unit of the metric, 100 for shares of one.
         margin: Largest difference in points that counts as none; None where none is known.
@@ -60,28 +65,33 @@ class Summary:
 
     metric: str
     greater_is_better: bool
-    rows: tuple[Row, ...]
+    variants: Sequence[Variant]
     seeds: Sequence[int]
     scale: float
     margin: float | None
 
     @property
-    def compared(self) -> list[Row]:
+    def compared(self) -> list[Variant]:
         """All variants but the baseline."""
-        return [row for row in self.rows if row.comparison]
+        return [variant for variant in self.variants if variant.comparison]
 
     @property
-    def reference(self) -> Row:
+    def reference(self) -> Variant:
         """The baseline."""
-        return next(row for row in self.rows if row.comparison is None)
+        return next(variant for variant in self.variants if variant.comparison is None)
+
+    def lack(self, cell: Cell) -> str:
+        """Why a cell has no value."""
+        return f'no finite {self.metric} is in its records' if cell.is_done else cell.last_line
 
 
-def summarise(folder: Path, metrics: Sequence[str] = ()) -> list[Summary]:
+def summarise(folder: Path, metrics: Sequence[str] = (), rule: str | None = None) -> list[Summary]:
     """Reads the folder of a grid, also while cells are running, and compares its variants by each metric.
 
     Args:
         folder: The folder.
         metrics: Metrics that the trainings have recorded; those of the grid by default.
+        rule: Which of their values are better, see :func:`~.plan.greater_is_better`; None for that of the grid.
 
     Raises:
         FileNotFoundError: If the folder has no grid.
@@ -90,31 +100,27 @@ def summarise(folder: Path, metrics: Sequence[str] = ()) -> list[Summary]:
     note = json.loads((folder / GRID).read_text(encoding='utf-8'))
     folders = [folder / 'cells' / name for name in note['cells']]
     cells = [read_cell(path) for path in folders if (path / CELL).is_file()]
-    return [_by_metric(metric, note, cells) for metric in metrics or note['metrics']]
+    return [_by_metric(metric, note, cells, rule) for metric in metrics or note['metrics']]
 
 
-def _by_metric(metric: str, note: Mapping[str, Any], cells: Sequence[Cell]) -> Summary:
+def _by_metric(metric: str, note: Mapping[str, Any], cells: Sequence[Cell], rule: str | None) -> Summary:
     is_new, main = metric not in note['metrics'], next(iter(note['metrics']))
-    greater = greater_is_better(metric) if is_new else note['metrics'][metric]
+    greater = greater_is_better(metric, rule) if is_new or rule else note['metrics'][metric]
     margin = note['margin'] if note['margin'] and metric == main else default_margin(metric)
     scale = 100.0 if SHARES.match(metric) else 1.0
-    found = {}
+    variants = {}
     for label in note['labels']:
         own = sorted((cell for cell in cells if cell.label == label), key=attrgetter('seed'))
         curves = {cell.seed: cell.curve(metric) for cell in own}
-        last = {seed: curve[max(curve)] if curve else math.nan for seed, curve in curves.items()}
-        values = {cell.seed: last[cell.seed] for cell in own if cell.is_done and math.isfinite(last[cell.seed])}
-        lost = f'no finite {metric} is in its records'
-        missing = {cell.seed: lost if cell.is_done else cell.last_line for cell in own if cell.seed not in values}
-        found[label] = own, curves, values, missing
-    if is_new and not any(any(curves.values()) for _, curves, _, _ in found.values()):
+        variants[label] = Variant(note['names'].get(label, label), own, curves)
+    if is_new and not any(any(variant.curves.values()) for variant in variants.values()):
         raise ValueError(f'--metric {metric}: no training has recorded it; see vis_data/scalars.json of a cell')
     points = {
-        label: {seed: scale * value for seed, value in values.items()} for label, (*_, values, _) in found.items()
+        label: {seed: scale * value for seed, value in variant.values.items()} for label, variant in variants.items()
     }
-    comparisons = compare(points, note['baseline'], greater, margin=margin)
-    rows = (Row(note['names'].get(label, label), *parts, comparisons.get(label)) for label, parts in found.items())
-    return Summary(metric, greater, tuple(rows), note['seeds'], scale, margin)
+    found = compare(points, note['baseline'], greater, margin=margin)
+    compared = [replace(variant, comparison=found.get(label)) for label, variant in variants.items()]
+    return Summary(metric, greater, compared, note['seeds'], scale, margin)
 
 
 def default_margin(metric: str) -> float | None:
@@ -126,26 +132,26 @@ def default_margin(metric: str) -> float | None:
 # --- tables ---
 
 
-def write_report(folder: Path, metrics: Sequence[str] = ()) -> None:
-    """Prints the tables of a grid and writes the report into its folder, also while cells are running.
+def write_report(folder: Path, metrics: Sequence[str] = (), rule: str | None = None) -> None:
+    """Prints the tables of an ablation and writes the report into its folder, also while cells are running.
 
     ``report.md``, ``report.tex``, ``report.csv`` (a row for each cell), and for each metric a forest plot and, from two
     validations on, learning curves. Arguments and errors are those of :func:`summarise`.
     """
     from .pictures import curves_picture, forest_picture
 
-    summaries, values = summarise(folder, metrics), []
+    summaries = summarise(folder, metrics, rule)
     for summary in summaries:
-        values += values_of(summary)
         name = re.sub(r'\W+', '_', summary.metric)
-        write_bytes(folder / f'report_{name}.png', forest_picture(summary))
-        if (png := curves_picture(summary)) is not None:
-            write_bytes(folder / f'report_{name}_curves.png', png)
+        for end, figure in {'': forest_picture(summary), '_curves': curves_picture(summary)}.items():
+            if figure:  # labels may be as wide as they are
+                save = partial(figure.savefig, format='png', dpi=150, bbox_inches='tight')
+                write_whole(folder / f'report_{name}{end}.png', save)
         print('\n'.join([format_table(table(summary), NUMERIC), *remarks(summary), '']))
     write_text(folder / 'report.md', '\n'.join(map(as_markdown, summaries)))
     write_text(folder / 'report.tex', '\n'.join(latex_table(table(summary), NUMERIC) for summary in summaries))
     headings = ('variant', 'seed', 'metric', 'value', 'difference', 'parameters', 'no value')
-    write_text(folder / 'report.csv', csv_text(headings, values))
+    write_text(folder / 'report.csv', csv_text(headings, chain.from_iterable(map(values_of, summaries))))
     print(f'report: {folder / "report.md"}')
 
 
@@ -153,25 +159,24 @@ def table(summary: Summary) -> list[tuple[str, ...]]:
     """Headings and a row for each variant, as text."""
     headings = ('variant', 'seeds', f'{summary.metric} (sd)', 'difference', f'{LEVEL:.0%} interval', 'p (Holm)')
     rows = [(*headings, 'verdict', 'parameters')]
-    for row in summary.rows:
-        found, done = row.comparison, len(row.values)
-        paired = f' ({len(found.seeds)} paired)' if found and len(found.seeds) < done else ''
-        average, sd = mean_and_sd([summary.scale * value for value in row.values.values()])
+    for variant in summary.variants:
+        found, values = variant.comparison, [summary.scale * value for value in variant.values.values()]
+        seeds = f'{len(values)} of {len(summary.seeds)}'
+        seeds += f' ({len(found.seeds)} paired)' if found and len(found.seeds) < len(values) else ''
+        average, sd = mean_and_sd(values)
         mean = '' if average is None else f'{average:.2f}' + ('' if sd is None else f' ({sd:.2f})')
         difference = '' if found is None or found.difference is None else f'{found.difference:+.2f}'
         interval = p = ''
         if found and found.p_holm is not None:
             interval = f'{found.low:+.2f} to {found.high:+.2f}'
             p = '<0.001' if found.p_holm < 0.001 else f'{found.p_holm:.3f}'
-        parameters = f'{row.cells[0].parameters:,}' if row.cells else ''
-        seeds = f'{done} of {len(summary.seeds)}{paired}'
-        rows.append((row.name, seeds, mean, difference, interval, p, verdict(row, summary), parameters))
+        parameters = f'{variant.cells[0].parameters:,}' if variant.cells else ''
+        rows.append((variant.name, seeds, mean, difference, interval, p, verdict(found, summary), parameters))
     return rows
 
 
-def verdict(row: Row, summary: Summary) -> str:
+def verdict(found: Comparison | None, summary: Summary) -> str:
     """The result of a variant in plain words."""
-    found = row.comparison
     if found is None:
         return 'baseline'
     if not found.is_decided:
@@ -182,7 +187,8 @@ def verdict(row: Row, summary: Summary) -> str:
 
 def remarks(summary: Summary) -> Iterator[str]:
     """Lines below the table: progress, what the figures are, seeds that are needed, cells that differ or are open."""
-    done, planned = sum(len(row.values) for row in summary.rows), len(summary.rows) * len(summary.seeds)
+    cells = [(cell, cell.seed in variant.values) for variant in summary.variants for cell in variant.cells]
+    done, planned = sum(has_value for _, has_value in cells), len(summary.variants) * len(summary.seeds)
     yield f'{done} of {planned} cells done'
     if done < planned:
         yield 'preliminary: decide when all cells are done'
@@ -190,17 +196,19 @@ def remarks(summary: Summary) -> Iterator[str]:
         "differences in points over paired seeds; intervals are not adjusted, verdicts are: p <= 0.05 after Holm's "
         'correction over the variants of this table'
     )
-    spread = {row.name: row.comparison.sd for row in summary.compared if row.comparison.sd is not None}
+    spread = [
+        (variant.name, variant.comparison.sd) for variant in summary.compared if variant.comparison.sd is not None
+    ]
     if summary.margin is not None and spread:
-        found = {name: seeds_needed(summary.margin, sd) for name, sd in spread.items()}
-        told = ', '.join(f'{name} {count or f"over {MOST_SEEDS:,}"}' for name, count in found.items())
+        found = [(name, seeds_needed(summary.margin, sd)) for name, sd in spread]
+        told = ', '.join(f'{name} {count or f"over {MOST_SEEDS:,}"}' for name, count in found)
         yield f'seeds that find a difference of {summary.margin:g} in 80 % of trials, each variant alone: {told}'
-    finished = [cell for row in summary.rows for cell in row.cells if cell.seed in row.values]
-    codes = {cell.code: f'{cell.label} seed {cell.seed}' for cell in finished}
+    codes = {cell.code: f'{cell.label} seed {cell.seed}' for cell, has_value in cells if has_value}
     if len(codes) > 1:
         yield f'not comparable without care: {len(codes)} states of vitplug, such as of {", ".join(codes.values())}'
-    for row in summary.rows:
-        yield from (f'no value: {cell}: {row.open[cell.seed]}' for cell in row.cells if row.open.get(cell.seed))
+    for cell, has_value in cells:
+        if not has_value and (why := summary.lack(cell)):
+            yield f'no value: {cell}: {why}'
 
 
 def as_markdown(summary: Summary) -> str:
@@ -212,9 +220,9 @@ def as_markdown(summary: Summary) -> str:
 def values_of(summary: Summary) -> Iterator[tuple]:
     """A row of CSV for each cell, with its difference to the baseline of the same seed, as the metric gives it."""
     reference = summary.reference.values
-    for row in summary.rows:
-        for cell in row.cells:
-            value = row.values.get(cell.seed)
+    for variant in summary.variants:
+        for cell in variant.cells:
+            value = variant.values.get(cell.seed)
             difference = value - reference[cell.seed] if value is not None and cell.seed in reference else None
-            why = row.open.get(cell.seed, '')
+            why = summary.lack(cell) if value is None else ''
             yield cell.label, cell.seed, summary.metric, value, difference, cell.parameters, why

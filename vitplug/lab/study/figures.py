@@ -24,6 +24,8 @@ MARKERS, LINES = 'osv^DP*', ('-', '--', '-.', ':')
 # Light to dark without hue jumps.
 HEAT, MATRIX = 'magma', 'viridis'
 MOST_PANELS = 12
+# What is counted, as labels of axes.
+BLOCK, STEP = 'block', 'epoch or iteration'
 # Letters of a title in an inch.
 LETTERS = 11
 # The name of the mean of heads.
@@ -48,18 +50,21 @@ def figures_of(study: Study, measure: Measure, rows: Sequence[Row]) -> dict[str,
 
 
 def _panels(
-    count: int, measure: Measure, columns: int = 3, inches: tuple[float, float] = (3.6, 2.8)
+    count: int, title: str, columns: int = 3, inches: tuple[float, float] = (3.6, 2.8)
 ) -> tuple[Figure, list[Axes]]:
     """A figure with a title and some panels in rows."""
     columns = min(columns, count)
     rows = -(-count // columns)
     figure = Figure(figsize=(inches[0] * columns, inches[1] * rows + 0.45), layout='constrained')
-    title = f'{measure.name.replace("_", " ")} ({measure.source})' if measure.source else measure.name
     figure.suptitle(textwrap.fill(title, int(LETTERS * inches[0] * columns)), fontsize=11)
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     for ax in axes[count:]:
         ax.set_axis_off()
     return figure, axes[:count]
+
+
+def _title(measure: Measure) -> str:
+    return f'{measure.name.replace("_", " ")} ({measure.source})' if measure.source else measure.name
 
 
 def _label(ax: Axes, title: str, x: str, y: str) -> None:
@@ -74,8 +79,8 @@ def _label(ax: Axes, title: str, x: str, y: str) -> None:
 def _over_depth(measure: Measure, rows: Sequence[Row], shown: Shown) -> Figure | None:
     """Values over the blocks, a panel each: means with bands of their intervals, heads as dots."""
     titles = {row.value.removesuffix(MEAN) for row in rows if row.layer != '' and row.head == ''}
-    points = [((row.value.removesuffix(MEAN), 'block'), row.layer, row) for row in rows if row.layer != '']
-    return _curves(measure, [point for point in points if point[0][0] in titles])
+    points = [((row.value.removesuffix(MEAN), BLOCK), row.layer, row) for row in rows if row.layer != '']
+    return curves(_title(measure), measure.unit, [point for point in points if point[0][0] in titles])
 
 
 def _over_strength(measure: Measure, rows: Sequence[Row], conditions: Sequence[Condition]) -> Figure | None:
@@ -85,16 +90,16 @@ def _over_strength(measure: Measure, rows: Sequence[Row], conditions: Sequence[C
         strengths[one.family, one.unit].add(one.strength)
     whole = [row for row in rows if row.layer == '' and row.condition in known and row.value == rows[0].value]
     points = [((one.family, one.unit), one.strength, row) for row in whole for one in [known[row.condition]]]
-    return _curves(measure, [point for point in points if len(strengths[point[0]]) > 1])
+    return curves(_title(measure), measure.unit, [point for point in points if len(strengths[point[0]]) > 1])
 
 
-def _curves(measure: Measure, points: Sequence[tuple[tuple[str, str], float, Row]]) -> Figure | None:
+def curves(name: str, unit: str, points: Sequence[tuple[tuple[str, str], float, Row]]) -> Figure | None:
     """Panels of lines over ``x``, one for each model; points are title and label of ``x``, ``x``, and number."""
     if not points:
         return None
     models = list(dict.fromkeys(row.model for *_, row in points))
     panels = list(dict.fromkeys(panel for panel, *_ in points))
-    figure, axes = _panels(len(panels), measure)
+    figure, axes = _panels(len(panels), name)
     for ax, (title, label) in zip(axes, panels, strict=True):
         for number, model in enumerate(models):
             own = [(x, row) for panel, x, row in points if panel == (title, label) and row.model == model]
@@ -108,8 +113,8 @@ def _curves(measure: Measure, points: Sequence[tuple[tuple[str, str], float, Row
                 x, mean, low, high = zip(*line, strict=True)
                 ax.fill_between(x, low, high, alpha=0.2, linewidth=0, **colour)
                 ax.plot(x, mean, label=model, **style, **colour)
-        _label(ax, title, label, measure.unit)
-        ax.locator_params('x', integer=label == 'block')
+        _label(ax, title, label, unit)
+        ax.locator_params('x', integer=label in (BLOCK, STEP))
         ax.grid(alpha=0.3)
     if len(models) > 1:
         lines = {label: line for ax in axes for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
@@ -129,12 +134,12 @@ def _matrices(measure: Measure, rows: Sequence[Row], shown: Shown) -> Figure | N
             found[row.model][row.layer, row.head] = row.mean
     if not found:
         return None
-    figure, axes = _panels(len(found), measure, inches=(3.6, 3.2))
+    figure, axes = _panels(len(found), _title(measure), inches=(3.6, 3.2))
     for ax, (model, numbers) in zip(axes, found.items(), strict=True):
         matrix = np.full((max(map(max, numbers)) + 1,) * 2, np.nan)
         matrix[tuple(zip(*numbers, strict=True))] = list(numbers.values())
         drawn = ax.imshow(matrix, cmap=MATRIX, vmin=0, vmax=1, origin='lower')
-        _label(ax, model, 'block', 'block')
+        _label(ax, model, BLOCK, BLOCK)
         ax.locator_params(integer=True)
     figure.colorbar(drawn, ax=axes, shrink=0.85)
     return figure
@@ -155,7 +160,7 @@ def _images(measure: Measure, rows: Sequence[Row], shown: Shown) -> Figure | Non
     if not most:
         return None
     inches = max(1.9, 5 / most)
-    figure, axes = _panels(len(lines) * most, measure, most, (inches, 2.2))
+    figure, axes = _panels(len(lines) * most, _title(measure), most, (inches, 2.2))
     for number, (model, line) in enumerate(lines.items()):
         own = axes[number * most : (number + 1) * most]
         for ax, (title, values, unit) in zip(own, line, strict=False):
