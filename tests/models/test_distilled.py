@@ -62,8 +62,7 @@ def test_the_teacher_is_no_part_of_the_model(checkpoint):
     model.loss(images, samples)
     model.train()
     assert set(model.state_dict()) == before
-    (teacher,) = model._teacher
-    assert not teacher.training and not any(p.requires_grad for p in teacher.parameters())
+    assert not model._teacher.training and not any(p.requires_grad for p in model._teacher.parameters())
 
 
 def test_training_needs_the_teachers_own_weights(tmp_path):

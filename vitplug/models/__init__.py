@@ -7,10 +7,9 @@ from mmengine.model import BaseModule
 from vitplug.registry import MODELS
 
 from .data_preprocessors import build_det_data_preprocessor, build_seg_data_preprocessor
-from .simple_feature_pyramid import LayerNorm2d, SimpleFeaturePyramid
+from .simple_feature_pyramid import SimpleFeaturePyramid
 
 __all__ = [
-    'LayerNorm2d',
     'SimpleFeaturePyramid',
     'build_det_data_preprocessor',
     'build_linear_seg_head',

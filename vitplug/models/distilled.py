@@ -1,6 +1,7 @@
 """Hard distillation, for training the distilled DeiT models."""
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F
@@ -37,19 +38,10 @@ class DistilledClassifier(ImageClassifier):
         super().__init__(**settings)
         self.teacher_cfg = dict(teacher)
         self.teacher_checkpoint = teacher_checkpoint
-        # A tuple hides the teacher's parameters from torch.
-        self._teacher: tuple[nn.Module, ...] = ()
 
-    @torch.no_grad()
-    def teach(self, inputs: Tensor) -> Tensor:
-        """Classes ``(B,)`` that the teacher predicts for images ``(B, C, H, W)``."""
-        if not self._teacher:
-            self._teacher = (self._load_teacher(),)
-        (teacher,) = self._teacher
-        return teacher.to(inputs.device)(inputs).argmax(dim=1)
-
-    def _load_teacher(self) -> nn.Module:
-        """Builds the teacher and loads its weights.
+    @cached_property  # which writes past torch: the teacher is no submodule
+    def _teacher(self) -> nn.Module:
+        """The teacher with its weights.
 
         Raises:
             ValueError: If no checkpoint is given, or if it does not fit the teacher.
@@ -73,5 +65,7 @@ class DistilledClassifier(ImageClassifier):
         """The two halves of the loss for images ``(B, C, H, W)``."""
         cls_token, dist_token = self.head.pre_logits(self.extract_feat(inputs))
         own = self.head._get_loss(self.head.layers.head(cls_token), data_samples)
-        distilled = F.cross_entropy(self.head.layers.head_dist(dist_token), self.teach(inputs))
+        with torch.no_grad():
+            taught = self._teacher.to(inputs.device)(inputs).argmax(dim=1)
+        distilled = F.cross_entropy(self.head.layers.head_dist(dist_token), taught)
         return dict(loss_cls=own['loss'] / 2, loss_distillation=distilled / 2)

@@ -44,36 +44,27 @@ class DiverseClassifier(ImageClassifier):
 
     def __init__(self, *, diversity: Mapping | None, **settings):
         super().__init__(**settings)
-        self.diversity_weight, self.diversity_layers = _read_diversity(diversity)
+        self.diversity = diversity
+        if diversity is not None:
+            layers = list(diversity['layers'])
+            if len(layers) < 2 or layers != sorted(set(layers)) or layers[0] < 0:
+                raise ValueError(f'diversity.layers={layers!r}: expected two or more block indices in ascending order')
 
-    def run_backbone(
-        self, inputs: Tensor, mix: Callable[[Tensor], Tensor] | None = None
-    ) -> tuple[Sequence[Tensor], dict[str, Tensor]]:
-        """Features of images ``(B, C, H, W)``, and the loss on similar maps if it is enabled.
+    def loss(
+        self, inputs: Tensor, data_samples: Sequence[DataSample], mix: Callable[[Tensor], Tensor] | None = None
+    ) -> dict[str, Tensor]:
+        """The head's losses and the loss on similar maps for images ``(B, C, H, W)``.
 
-        Args:
-            inputs: The images.
-            mix: Changes the patch tokens ``(B, h, w, D)`` before the first block.
+        ``mix`` changes the patch tokens ``(B, h, w, D)`` before the first block; the head gets it as well.
         """
-        settings = dict(mix=mix) if mix else {}
-        if not self.diversity_layers:
-            return self.backbone(inputs, **settings), {}
-        with fused_attention(False):
-            feats, recorded = self.backbone.forward_intermediates(inputs, ('maps',), self.diversity_layers, **settings)
-        maps = [recorded['maps'][layer] for layer in self.diversity_layers]
-        return feats, dict(loss_diversity=self.diversity_weight * similarity_of_maps(maps))
-
-    def loss(self, inputs: Tensor, data_samples: Sequence[DataSample]) -> dict[str, Tensor]:
-        """The head's loss and the loss on similar maps for images ``(B, C, H, W)``."""
-        feats, diversity = self.run_backbone(inputs)
+        settings, further = dict(mix=mix) if mix else {}, {}
+        if self.diversity is None:
+            feats = self.backbone(inputs, **settings)
+        else:
+            with fused_attention(False):
+                layers = self.diversity['layers']
+                feats, recorded = self.backbone.forward_intermediates(inputs, ('maps',), layers, **settings)
+            similarity = similarity_of_maps([recorded['maps'][layer] for layer in layers])
+            further['loss_diversity'] = self.diversity['weight'] * similarity
         feats = self.neck(feats) if self.with_neck else feats
-        return dict(self.head.loss(feats, data_samples), **diversity)
-
-
-def _read_diversity(diversity: Mapping | None) -> tuple[float, tuple[int, ...]]:
-    if diversity is None:
-        return 0.0, ()
-    layers = list(diversity['layers'])
-    if len(layers) < 2 or layers != sorted(set(layers)) or layers[0] < 0:
-        raise ValueError(f'diversity.layers={layers!r}: expected two or more block indices in ascending order')
-    return float(diversity['weight']), tuple(layers)
+        return self.head.loss(feats, data_samples, **settings) | further

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
-from mmcv.cnn import build_norm_layer
 from mmseg.models.decode_heads.decode_head import BaseDecodeHead
 from torch import Tensor
+
+from vitplug.backbones.ffn import layer_norm
 
 
 class LinearSegHead(BaseDecodeHead):
@@ -33,9 +34,8 @@ class LinearSegHead(BaseDecodeHead):
             norm_cfg=norm_cfg,
             **settings,
         )
-        self.norm = None if norm_cfg is None else build_norm_layer(norm_cfg, channels)[1]
+        self.norm = layer_norm(norm_cfg, channels)
 
     def forward(self, inputs: Sequence[Tensor]) -> Tensor:
         """Maps ``(B, D, h, w)`` to logits ``(B, classes, h, w)``; further maps are resized to the first."""
-        x_BDhw = self._transform_inputs(inputs)
-        return self.cls_seg(x_BDhw if self.norm is None else self.norm(x_BDhw))
+        return self.cls_seg(self.norm(self._transform_inputs(inputs)))

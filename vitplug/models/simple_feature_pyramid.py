@@ -1,26 +1,22 @@
 """The simple feature pyramid of *Exploring Plain Vision Transformer Backbones for Object Detection* (ViTDet)."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import torch.nn.functional as F
 from mmcv.cnn import ConvModule, build_norm_layer
 from mmengine.model import BaseModule
 from torch import Tensor, nn
+from torchvision.models.convnext import LayerNorm2d
 
 from vitplug.registry import MODELS
 
 SCALES = (4, 2, 1, 0.5)
+# Twice as many rows and columns, from some channels to others.
+_double = partial(nn.ConvTranspose2d, kernel_size=2, stride=2)
 
 
-@MODELS.register_module()
-class LayerNorm2d(nn.LayerNorm):
-    """Layer norm over the channels of maps ``(B, C, H, W)``."""
-
-    def __init__(self, num_channels: int, eps: float = 1e-6):
-        super().__init__(num_channels, eps=eps)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+MODELS.register_module(module=LayerNorm2d)  # over the channels of maps
 
 
 @MODELS.register_module()
@@ -44,7 +40,7 @@ class SimpleFeaturePyramid(BaseModule):
         init_cfg: Weight initialisation.
 
     Raises:
-        ValueError: If a scale is unknown or there are fewer outputs than scales.
+        ValueError: If a scale is unknown.
     """
 
     def __init__(
@@ -59,8 +55,6 @@ class SimpleFeaturePyramid(BaseModule):
         super().__init__(init_cfg)
         if not scale_factors or not {*scale_factors} <= {*SCALES}:
             raise ValueError(f'scale_factors={list(scale_factors)}: expected some of {list(SCALES)}')
-        if num_outs < len(scale_factors):
-            raise ValueError(f'num_outs={num_outs}: expected at least {len(scale_factors)}, one per scale factor')
         self.num_outs = num_outs
         self.levels = nn.ModuleList()
         for scale in scale_factors:
@@ -87,7 +81,3 @@ def _rescale(scale: float, channels: int, norm_cfg: Mapping) -> tuple[list[nn.Mo
     if scale == 2:
         return [_double(channels, half)], half
     return ([nn.MaxPool2d(2, stride=2)] if scale == 0.5 else []), channels
-
-
-def _double(in_channels: int, out_channels: int) -> nn.Module:
-    return nn.ConvTranspose2d(in_channels, out_channels, kernel_size=2, stride=2)

@@ -4,7 +4,7 @@ After *All Tokens Matter: Token Labeling for Training Better Vision Transformers
 appendix of *Refiner* (A.1) refers to them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -23,8 +23,7 @@ def draw_box(hw: tuple[int, int]) -> tuple[slice, slice]:
     side = np.sqrt(1.0 - np.random.uniform())
     centres = [np.random.randint(length) for length in hw]
     reaches = [int(length * side) // 2 for length in hw]
-    rows, columns = (slice(max(c - r, 0), min(c + r, n)) for c, r, n in zip(centres, reaches, hw, strict=True))
-    return rows, columns
+    return tuple(slice(max(c - r, 0), min(c + r, n)) for c, r, n in zip(centres, reaches, hw, strict=True))
 
 
 class MixToken:
@@ -58,8 +57,7 @@ def make_targets(data_samples: Sequence[DataSample], num_classes: int, smoothing
     Raises:
         ValueError: If a sample has no token labels, or labels of unknown classes.
     """
-    missing = [sample for sample in data_samples if not {'token_labels', 'token_places'} <= set(sample.keys())]
-    if missing:
+    if not all({'token_labels', 'token_places'} <= set(sample.keys()) for sample in data_samples):
         raise ValueError(
             "images without token labels: put vitplug's LoadTokenLabels and SampleTokenPlaces into the training "
             "pipeline, and PackInputs(algorithm_keys=('token_labels', 'token_places')) at its end"
@@ -117,8 +115,7 @@ class TokenLabelHead(VisionTransformerClsHead):
 
     def forward(self, feats: Sequence[Tensor]) -> Tensor:
         """Scores ``(B, C)`` from tokens ``(B, 1 + N, D)``, the class token first."""
-        tokens = self.aux_head(feats[-1][:, 1:])
-        return super().forward(feats) + tokens.amax(dim=1) / 2
+        return super().forward(feats) + self.aux_head(feats[-1][:, 1:]).amax(dim=1) / 2
 
     def loss(self, feats: Sequence[Tensor], data_samples: Sequence[DataSample], mix: MixToken | None = None) -> dict:
         """The two losses.
@@ -165,14 +162,12 @@ class TokenLabelClassifier(DiverseClassifier):
         ValueError: If ``train_cfg`` mixes images.
     """
 
-    def __init__(self, *, mix_token: bool = True, diversity: Mapping | None = None, **settings):
-        super().__init__(diversity=diversity, **settings)
+    def __init__(self, *, mix_token: bool = True, **settings):
+        super().__init__(**{'diversity': None, **settings})
         if getattr(self.data_preprocessor, 'batch_augments', None) is not None:
             raise ValueError('train_cfg.augments: Mixup and CutMix do not mix token labels; remove them')
         self.mix_token = mix_token
 
     def loss(self, inputs: Tensor, data_samples: Sequence[DataSample]) -> dict[str, Tensor]:
         """The losses of images ``(B, C, H, W)``."""
-        mix = MixToken() if self.mix_token else None
-        feats, diversity = self.run_backbone(inputs, mix)
-        return dict(self.head.loss(feats, data_samples, mix), **diversity)
+        return super().loss(inputs, data_samples, MixToken() if self.mix_token else None)
