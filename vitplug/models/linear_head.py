@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 
+from mmcv.cnn import build_norm_layer
 from mmseg.models.decode_heads.decode_head import BaseDecodeHead
-from torch import Tensor
-
-from vitplug.backbones.ffn import layer_norm
+from torch import Tensor, nn
 
 
 class LinearSegHead(BaseDecodeHead):
@@ -34,7 +33,7 @@ class LinearSegHead(BaseDecodeHead):
             norm_cfg=norm_cfg,
             **settings,
         )
-        self.norm = layer_norm(norm_cfg, channels)
+        self.norm = nn.Identity() if norm_cfg is None else build_norm_layer(norm_cfg, channels)[1]
 
     def forward(self, inputs: Sequence[Tensor]) -> Tensor:
         """Maps ``(B, D, h, w)`` to logits ``(B, classes, h, w)``; further maps are resized to the first."""
