@@ -101,8 +101,6 @@ class LVT(PluggedBackbone):
             self.add_module(str(stage), ModuleList([patch_embed, ModuleList(blocks)]))
         self.patch_embed.configure(img_size, in_channels)
         self.patch_resolution = self.patch_embed.init_out_size
-        # Of every block; a forward asks for them at each.
-        self._key_strides = [getattr(block.attn, 'sr_ratio', 1) for block in self.plugged_blocks()]
         self._build_outputs(norm_cfg, drop_rate)
         self.reset_parameters()
         self.attach(plug_set)
@@ -172,11 +170,11 @@ class LVT(PluggedBackbone):
         return self.sections_of(blocks, embeddings[1:])
 
     def strides(self, index: int) -> tuple[int, int]:
-        return 1, self._key_strides[index]
+        return 1, getattr(self.plugged_blocks()[index].attn, 'sr_ratio', 1)
 
     def key_pixels(self, index: int, entering: PixelGrid) -> PixelGrid:
         # Every key is a convolution of the tokens of one square.
-        return entering.merged(self._key_strides[index])
+        return entering.merged(self.strides(index)[1])
 
     def embed(self, images: Tensor, mix: Callable[[Tensor], Tensor] | None = None) -> tuple[Tensor, tuple[int, int]]:
         """Images to tokens ``(B, N, D)`` of the first stage and their grid ``(h, w)``.

@@ -219,8 +219,12 @@ class SwinStage(BaseModule):
         return self.downsample.out_channels if self.downsample else self.embed_dims
 
 
-class SwinBackbone(PluggedBackbone):
-    """What both Swin Transformers share: everything but their stages, and where patches are merged.
+_archs = partial(named_archs, ('embed_dims', 'depths', 'num_heads'))
+
+
+@MODELS.register_module()
+class SwinTransformer(PluggedBackbone):
+    """Swin Transformer with plugs.
 
     Takes images of any size; maps are padded to whole windows.
 
@@ -228,88 +232,6 @@ class SwinBackbone(PluggedBackbone):
     of every output, None leaves them out; ``pad_small_map`` pads maps smaller than a window to one (dense tasks)
     instead of refusing them.
     """
-
-    #: The class of the stages.
-    stage_type: type[SwinStage]
-    EMBEDDING = ('patch_embed', 'drop_after_pos', 'absolute_pos_embed')
-    POSITIONS = 'absolute_pos_embed'
-    network_sockets = WITHOUT_PREFIX
-
-    # --- building, in this order ---
-
-    def _embed_patches(
-        self,
-        arch: Mapping,
-        img_size: int | Sequence[int],
-        patch_size: int | Sequence[int],
-        in_channels: int,
-        patch_cfg: Mapping,
-        *positions,
-    ) -> None:
-        """Notes the architecture; patches, and the arguments of :meth:`add_positions`."""
-        self.arch_settings = arch
-        self.embed_dims, self.depths, self.num_heads = arch['embed_dims'], arch['depths'], arch['num_heads']
-        patch_settings = dict(in_channels=in_channels, embed_dims=self.embed_dims, kernel_size=patch_size)
-        patch_settings |= dict(stride=patch_size, norm_cfg=dict(type='LN'))
-        self.patch_embed = build_patch_embed(img_size, patch_settings | patch_cfg)
-        self.add_positions(*positions)
-        register_load_state_dict_pre_hook(self, _fit_old_checkpoint)
-
-    def _build_stages(
-        self,
-        plugs: str | Sequence,
-        drop_path_rate: float,
-        settings: Sequence[Mapping],
-        stage_cfgs: Mapping | Sequence[Mapping],
-        norm_cfg: dict | None,
-    ) -> None:
-        """The stages, of the settings of each and the configured ones that replace them, the norms of the outputs."""
-        plug_set, planned = self.plan_stages(plugs, self.depths, drop_path_rate)
-        stage_cfgs = per_item(stage_cfgs, len(self.depths), 'stage_cfgs')
-        self.stages, embed_dims = ModuleList(), self.embed_dims
-        for i, (blocks, num_heads) in enumerate(zip(planned, self.num_heads, strict=True)):
-            BlockShape.stock(embed_dims, num_heads, hidden_dims=1)  # a clear error, whatever the stage is built of
-            stage_settings = dict(settings[i], embed_dims=embed_dims, depth=len(blocks), num_heads=num_heads)
-            for name in ('drop_path', 'reshape'):
-                stage_settings[f'{name}s'] = [block[name] for block in blocks]
-            self.stages.append(self.stage_type(**{**stage_settings, **deepcopy(stage_cfgs[i])}))
-            embed_dims = self.stages[-1].out_channels
-        self.num_features = [
-            stage.out_channels if self.out_after_downsample else stage.embed_dims for stage in self.stages
-        ]
-        self.add_norms(norm_cfg)
-        self.attach(plug_set)
-
-    # --- of every host ---
-
-    def layout(self, index: int, hw: tuple[int, int]) -> WindowLayout:
-        return self._attention(index).layout(hw)
-
-    def planned_layout(self, index: int, hw: tuple[int, int]) -> WindowLayout:
-        # Images are often larger than the configured ones, which may be smaller than a window.
-        attention = self._attention(index)
-        return WindowLayout(*hw, attention.window_size, attention.shift_size)
-
-    def _attention(self, index: int) -> ShiftWindowAttention:
-        return self.plugged_blocks()[index].attn
-
-    @property
-    def pos_embed(self) -> Tensor | None:
-        return self.absolute_pos_embed
-
-    def freeze(self) -> None:
-        super().freeze()
-        for module in self.modules() if self.norm_eval else ():
-            if isinstance(module, _BatchNorm):
-                module.eval()
-
-
-_archs = partial(named_archs, ('embed_dims', 'depths', 'num_heads'))
-
-
-@MODELS.register_module()
-class SwinTransformer(SwinBackbone):
-    """Swin Transformer with plugs; see :class:`SwinBackbone`."""
 
     arch_zoo = {
         **_archs('t tiny', 96, [2, 2, 6, 2], [3, 6, 12, 24]),
@@ -320,6 +242,9 @@ class SwinTransformer(SwinBackbone):
     stage_type = SwinStage
     # The version that mmpretrain writes into its checkpoints.
     _version = 3
+    EMBEDDING = ('patch_embed', 'drop_after_pos', 'absolute_pos_embed')
+    POSITIONS = 'absolute_pos_embed'
+    network_sockets = WITHOUT_PREFIX
 
     @takes('SwinTransformer', ('mmdet', 'mmseg'), stock_swin)
     def __init__(
@@ -350,21 +275,64 @@ class SwinTransformer(SwinBackbone):
         super().__init__(init_cfg, frozen=frozen)
         self.out_after_downsample = out_after_downsample
         self.norm_eval = norm_eval
-        arch = choose_arch(arch, self.arch_zoo)
-        self.choose_outputs(len(arch['depths']), out_indices, frozen_stages)
-        self._embed_patches(
-            arch, img_size, patch_size, in_channels, patch_cfg, use_abs_pos_embed, interpolate_mode, drop_rate
-        )
+        self.arch_settings = arch = choose_arch(arch, self.arch_zoo)
+        self.embed_dims, self.depths, self.num_heads = arch['embed_dims'], arch['depths'], arch['num_heads']
+        self.choose_outputs(len(self.depths), out_indices, frozen_stages)
+
+        patch_settings = dict(in_channels=in_channels, embed_dims=self.embed_dims, kernel_size=patch_size)
+        patch_settings |= dict(stride=patch_size, norm_cfg=dict(type='LN'))
+        self.patch_embed = build_patch_embed(img_size, patch_settings | patch_cfg)
+        self.add_positions(use_abs_pos_embed, interpolate_mode, drop_rate)
+
+        plug_set, planned = self.plan_stages(plugs, self.depths, drop_path_rate)
         shared = dict(window_size=window_size, with_cp=with_cp, pad_small_map=pad_small_map)
-        last = len(self.depths) - 1
-        settings = [dict(shared, downsample=stage < last) for stage in range(last + 1)]
-        self._build_stages(plugs, drop_path_rate, settings, stage_cfgs, norm_cfg)
+        self.stages = self._build_stages(planned, shared, per_item(stage_cfgs, len(self.depths), 'stage_cfgs'))
+        self.num_features = [stage.out_channels if out_after_downsample else stage.embed_dims for stage in self.stages]
+        self.add_norms(norm_cfg)
+        self.attach(plug_set)
+
+    def _build_stages(
+        self, planned: Sequence[Sequence[Mapping]], shared: Mapping, stage_cfgs: Sequence[Mapping]
+    ) -> ModuleList:
+        """The stages, of the plans of their blocks, the settings that all share and those that replace them."""
+        stages, embed_dims = ModuleList(), self.embed_dims
+        merging = range(1, len(planned)) if self.stage_type.MERGES_FIRST else range(len(planned) - 1)
+        for i, (blocks, num_heads) in enumerate(zip(planned, self.num_heads, strict=True)):
+            BlockShape.stock(embed_dims, num_heads, hidden_dims=1)  # a clear error, whatever the stage is built of
+            settings = dict(shared, embed_dims=embed_dims, num_heads=num_heads)
+            settings |= dict(depth=len(blocks), downsample=i in merging)
+            for name in ('drop_path', 'reshape'):
+                settings[f'{name}s'] = [block[name] for block in blocks]
+            stages.append(self.stage_type(**{**settings, **deepcopy(stage_cfgs[i])}))
+            embed_dims = stages[-1].out_channels
+        return stages
 
     def sections(self) -> list[Section]:
         return [
             Section(list(stage.blocks), stage.embed_dims, number, stage.downsample)
             for number, stage in enumerate(self.stages)
         ]
+
+    def layout(self, index: int, hw: tuple[int, int]) -> WindowLayout:
+        return self._attention(index).layout(hw)
+
+    def planned_layout(self, index: int, hw: tuple[int, int]) -> WindowLayout:
+        # Images are often larger than the configured ones, which may be smaller than a window.
+        attention = self._attention(index)
+        return WindowLayout(*hw, attention.window_size, attention.shift_size)
+
+    def _attention(self, index: int) -> ShiftWindowAttention:
+        return self.plugged_blocks()[index].attn
+
+    @property
+    def pos_embed(self) -> Tensor | None:
+        return self.absolute_pos_embed
+
+    def freeze(self) -> None:
+        super().freeze()
+        for module in self.modules() if self.norm_eval else ():
+            if isinstance(module, _BatchNorm):
+                module.eval()
 
 
 def _fit_bias_table(attention: WindowAttention, state_dict, prefix, *_) -> None:
@@ -375,12 +343,3 @@ def _fit_bias_table(attention: WindowAttention, state_dict, prefix, *_) -> None:
     state_dict[key] = fit_bias_table(state_dict[key], attention.relative_position_bias_table, key)
     # It depends on the window alone, so the one of the checkpoint says nothing new.
     state_dict[f'{prefix}relative_position_index'] = attention.relative_position_index
-
-
-def _fit_old_checkpoint(backbone: SwinBackbone, state_dict, prefix, local_metadata, *_) -> None:
-    """Renames and drops keys of older checkpoints."""
-    last_norm = f'{prefix}norm{len(backbone.stages) - 1}.'
-    for key in [k for k in state_dict if k.startswith(f'{prefix}norm.')]:
-        state_dict[key.replace(f'{prefix}norm.', last_norm)] = state_dict.pop(key)
-    for key in [k for k in state_dict if k.startswith(prefix) and k.endswith('attn_mask')]:
-        del state_dict[key]

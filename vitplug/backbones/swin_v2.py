@@ -25,7 +25,7 @@ from vitplug.registry import MODELS
 from .ffn import PluggedFFN, layer_norm
 from .patch_merging import PostNormPatchMerging
 from .settings import choose_arch, named_archs, per_item
-from .swin import ShiftWindowAttention, SwinBackbone, SwinBlock, SwinStage
+from .swin import ShiftWindowAttention, SwinBlock, SwinStage, SwinTransformer
 
 # Largest factor of the cosines.
 MOST_SCALE = 100.0
@@ -198,12 +198,18 @@ _archs = partial(named_archs, ('embed_dims', 'depths', 'num_heads', 'extra_norm_
 
 
 @MODELS.register_module()
-class SwinTransformerV2(SwinBackbone):
-    """Swin Transformer V2 with plugs; see :class:`~vitplug.backbones.swin.SwinBackbone`.
+class SwinTransformerV2(SwinTransformer):
+    """Swin Transformer V2 with plugs.
 
     Plugs act inside the branches, before their norms: ``msa`` after the projection, ``mlp_end`` after the last layer of
-    the MLP. Scores are the scaled cosines. ``pretrained_window_sizes``, of all stages or of each, say where a
-    checkpoint was trained with other windows, so that position biases keep their scale; 0 where not.
+    the MLP. Scores are the scaled cosines.
+
+    Takes the arguments of :class:`~vitplug.backbones.swin.SwinTransformer` but ``out_after_downsample``, and these:
+
+    Args:
+        window_size: Side of the windows, of all stages or of each.
+        pretrained_window_sizes: Where a checkpoint was trained with other windows, their side, of all stages or of
+            each, so that position biases keep their scale; 0 where not.
     """
 
     arch_zoo = {
@@ -222,45 +228,25 @@ class SwinTransformerV2(SwinBackbone):
         self,
         arch: str | Mapping = 'tiny',
         img_size: int | Sequence[int] = 256,
-        patch_size: int | Sequence[int] = 4,
-        in_channels: int = 3,
-        window_size: int | Sequence[int] = 8,
-        drop_rate: float = 0.0,
-        drop_path_rate: float = 0.1,
-        out_indices: int | Sequence[int] = (3,),
-        use_abs_pos_embed: bool = False,
-        interpolate_mode: str = 'bicubic',
-        with_cp: bool = False,
-        frozen_stages: int = -1,
-        norm_eval: bool = False,
-        pad_small_map: bool = False,
-        norm_cfg: dict | None = dict(type='LN'),
-        stage_cfgs: Mapping | Sequence[Mapping] = dict(),
-        patch_cfg: Mapping = dict(),
-        pretrained_window_sizes: int | Sequence[int] = 0,
-        init_cfg: dict | list[dict] | None = None,
         *,
-        plugs: str | Sequence = (),
-        frozen: str | None = None,
+        window_size: int | Sequence[int] = 8,
+        stage_cfgs: Mapping | Sequence[Mapping] = dict(),
+        pretrained_window_sizes: int | Sequence[int] = 0,
+        **settings,
     ):
-        super().__init__(init_cfg, frozen=frozen)
         if isinstance(arch, Mapping):
             arch = {'extra_norm_every_n_blocks': 0, **arch}
-        self.norm_eval = norm_eval
         arch = choose_arch(arch, self.arch_zoo)
-        self.choose_outputs(len(arch['depths']), out_indices, frozen_stages)
-        self._embed_patches(
-            arch, img_size, patch_size, in_channels, patch_cfg, use_abs_pos_embed, interpolate_mode, drop_rate
-        )
-        shared = dict(with_cp=with_cp, pad_small_map=pad_small_map)
-        shared |= dict(extra_norm_every_n_blocks=arch['extra_norm_every_n_blocks'])
-        windows = per_item(window_size, len(self.depths), 'window_size')
-        pretrained = per_item(pretrained_window_sizes, len(self.depths), 'pretrained_window_sizes')
-        settings = [
-            dict(shared, window_size=window, pretrained_window_size=before, downsample=stage > 0)
-            for stage, (window, before) in enumerate(zip(windows, pretrained, strict=True))
+        count, every = len(arch['depths']), arch['extra_norm_every_n_blocks']
+        windows = per_item(window_size, count, 'window_size')
+        pretrained = per_item(pretrained_window_sizes, count, 'pretrained_window_sizes')
+        stage_cfgs = [
+            {'window_size': window, 'pretrained_window_size': before, 'extra_norm_every_n_blocks': every, **replaced}
+            for window, before, replaced in zip(
+                windows, pretrained, per_item(stage_cfgs, count, 'stage_cfgs'), strict=True
+            )
         ]
-        self._build_stages(plugs, drop_path_rate, settings, stage_cfgs, norm_cfg)
+        super().__init__(arch, img_size, out_after_downsample=False, stage_cfgs=stage_cfgs, **settings)
 
     def sections(self) -> list[Section]:
         stages = self.stages

@@ -18,7 +18,7 @@ from vitplug.attention import Attention, fused
 from vitplug.attention.precision import at_least_float32, without_autocast
 from vitplug.hosting import PixelGrid
 
-from .patch_embed import Patches
+from .patch_embed import Patches, to_map
 
 
 class TokenAttention(BaseModule):
@@ -109,20 +109,6 @@ class TokenLayer(BaseModule):
         return x_BNT + self.ffn.dropout_layer(self.ffn.layers(self.ln2(x_BNT)))
 
 
-class SoftSplit(nn.Unfold):
-    """Joins the tokens of overlapping windows to one token each."""
-
-    def __init__(self, kernel_size: int, stride: int, padding: int):
-        # Pairs, as the fields of a convolution are.
-        super().__init__(*((side, side) for side in (kernel_size, 1, padding, stride)))
-
-    def forward(self, x_BDhw: Tensor) -> tuple[Tensor, tuple[int, int]]:
-        """A map ``(B, D, h, w)`` to tokens ``(B, N, D * kernel_size^2)`` and their grid."""
-        axes = zip(x_BDhw.shape[2:], self.padding, self.kernel_size, self.stride, strict=True)
-        hw = tuple((side + 2 * pad - kernel + stride) // stride for side, pad, kernel, stride in axes)
-        return super().forward(x_BDhw).transpose(1, 2), hw
-
-
 class TokensToToken(Patches, BaseModule):
     """Three soft splits with attention between them::
 
@@ -165,9 +151,10 @@ class TokensToToken(Patches, BaseModule):
                 return TokenLayer(in_dims, token_dims, performer, performer_drop_rate)
             return TokenLayer(in_dims, token_dims, TokenAttention(in_dims, token_dims))
 
-        self.soft_split0 = SoftSplit(kernel_size=7, stride=4, padding=2)
-        self.soft_split1 = SoftSplit(kernel_size=3, stride=2, padding=1)
-        self.soft_split2 = SoftSplit(kernel_size=3, stride=2, padding=1)
+        # Each joins the tokens of overlapping windows to one token each.
+        self.soft_split0 = nn.Unfold(kernel_size=7, stride=4, padding=2)
+        self.soft_split1 = nn.Unfold(kernel_size=3, stride=2, padding=1)
+        self.soft_split2 = nn.Unfold(kernel_size=3, stride=2, padding=1)
         self.attention1 = attention(7 * 7 * in_channels)
         self.attention2 = attention(3 * 3 * token_dims)
         self.project = nn.Linear(3 * 3 * token_dims, embed_dims)
@@ -185,11 +172,12 @@ class TokensToToken(Patches, BaseModule):
 
     def forward(self, images_BCHW: Tensor) -> tuple[Tensor, tuple[int, int]]:
         """Images to tokens ``(B, N, D)`` and their grid ``(h, w)``."""
-        x_BNE, hw = self.soft_split0(images_BCHW)
+        grid = PixelGrid(tuple(images_BCHW.shape[2:])).after(self.soft_split0)
+        x_BNE = self.soft_split0(images_BCHW).transpose(1, 2)
         for attention, split in ((self.attention1, self.soft_split1), (self.attention2, self.soft_split2)):
-            x_BNT = self._attend(attention, x_BNE)
-            x_BNE, hw = split(x_BNT.transpose(1, 2).unflatten(2, hw))
-        return self.project(x_BNE), hw
+            x_BThw = to_map(self._attend(attention, x_BNE), grid.hw)
+            x_BNE, grid = split(x_BThw).transpose(1, 2), grid.after(split)
+        return self.project(x_BNE), grid.hw
 
     def _attend(self, attention: TokenLayer, x_BNE: Tensor) -> Tensor:
         if self.with_cp and torch.is_grad_enabled():

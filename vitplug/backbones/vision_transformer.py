@@ -11,8 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from vitplug.attention import Carry, GlobalLayout, Layout, Site, WindowLayout, carrying
-from vitplug.checkpoints.formats.vit import MMSEG_VIT
-from vitplug.compat import register_load_state_dict_pre_hook
 from vitplug.registry import MODELS
 
 from .columnar import ColumnarBackbone
@@ -124,7 +122,6 @@ class VisionTransformer(ColumnarBackbone):
         # A bias before a norm would be of no use (CLIP has both left out).
         patch_settings |= dict(stride=patch_size, bias=not pre_norm)
         self.patch_embed = build_patch_embed(img_size, patch_settings | patch_cfg, stem)
-        register_load_state_dict_pre_hook(self, _fit_mmseg)
         self.add_positions(use_abs_pos_embed, interpolate_mode, drop_rate)
         self.storage_tokens = None
         if num_storage_tokens:
@@ -202,13 +199,3 @@ class DistilledVisionTransformer(VisionTransformer):
 
     def class_token(self, x_BND: Tensor) -> tuple[Tensor, Tensor]:
         return x_BND[:, 0], x_BND[:, 1]
-
-
-def _fit_mmseg(backbone: VisionTransformer, state_dict, prefix, *_) -> None:
-    """A hook of loading: gives the weights of mmseg's ViT the names that mmpretrain has for them."""
-    for key in [key for key in state_dict if key.startswith(f'{prefix}layers.')]:
-        renamed = MMSEG_VIT.rename(key.removeprefix(prefix))
-        if renamed is not None:
-            state_dict[f'{prefix}{renamed.removeprefix("backbone.")}'] = state_dict.pop(key)
-    if backbone.cls_token is None and 'cls_token' in backbone.leaves_out:
-        state_dict.pop(f'{prefix}cls_token', None)
