@@ -5,7 +5,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from traceback import walk_tb
 
 # What torch puts before the traceback of a loader's worker.
 OF_A_WORKER = 'Original Traceback (most recent call last)'
@@ -51,13 +50,6 @@ def clear_message(error: Exception) -> str | None:
 def printable(text: str) -> str:
     """A text without line breaks and other characters that a terminal acts on; names of files can have them."""
     return ''.join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
-
-
-def failing_part(error: BaseException, model) -> str:
-    """The innermost part of a model that was at work when an error arose, such as ``'head.fc (Linear): '``."""
-    names = {id(module): f'{name} ({type(module).__name__}): ' for name, module in model.named_modules() if name}
-    owners = [id(frame.f_locals.get('self')) for frame, _ in walk_tb(error.__traceback__)]
-    return next((names[owner] for owner in reversed(owners) if owner in names), '')
 
 
 def _end(reason: str, status: int) -> None:

@@ -16,8 +16,7 @@ from mmengine.config import Config
 from vitplug.errors import one_line_errors
 from vitplug.files.config_paths import configs_folder
 from vitplug.files.whole import write_text
-from vitplug.lab.costs import Costs, build_model, count_costs
-from vitplug.lab.image_size import read_image_size
+from vitplug.lab.costs import Cost, build_model, count_costs, read_image_size
 from vitplug.tables import markdown_table
 
 COMMAND = 'python docs/tools/model_table.py --out docs/models.md'
@@ -56,22 +55,22 @@ class Row:
         cfg.merge_from_dict(dict(self.changes))
         return cfg
 
-    def count(self) -> tuple[Costs, str]:
-        """The model's costs, and the image size."""
+    def count(self) -> tuple[Cost, str]:
+        """The model's parameters and MACs, and the image size."""
         cfg = self.read()
         # The model's image size may differ from the size of the config's data set.
-        size = read_image_size(cfg, _as_list(self.changes.get('model.backbone.img_size')))
-        costs = count_costs(build_model(cfg), cfg.default_scope, size.chw)
-        return costs, f'{size.height}x{size.width}'
+        chw = read_image_size(cfg, _as_list(self.changes.get('model.backbone.img_size')))
+        costs = count_costs(build_model(cfg), cfg.default_scope, chw)
+        return costs['total'], f'{chw[1]}x{chw[2]}'
 
     def cells(self) -> tuple[str, ...]:
         """The row as text, in the order of `HEADINGS`."""
-        costs, size = self.count()
+        cost, size = self.count()
         exact = isinstance(self.parameters, int)
-        parameters = f'{costs.total_parameters:,}'
-        rounded = parameters if exact else _round_like(self.parameters, costs.total_parameters / 1e6)
+        parameters = f'{cost.parameters:,}'
+        rounded = parameters if exact else _round_like(self.parameters, cost.parameters / 1e6)
         reference = f'{self.parameters:,}' if exact else self.parameters
-        macs = f'{costs.total_macs / 1e9:.3f}'
+        macs = f'{cost.macs / 1e9:.3f}'
         equal = rounded == reference and self.macs in (None, macs)
         verdict = 'yes' if equal else 'no'
         config = f'[{Path(self.config).name}](../configs/{self.config}.py)' + ', changed' * bool(self.changes)

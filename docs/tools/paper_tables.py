@@ -31,8 +31,7 @@ from mmengine.config import Config
 
 from vitplug.errors import one_line_errors
 from vitplug.files.whole import write_text
-from vitplug.lab.costs import build_model, count_costs, count_parameters
-from vitplug.lab.image_size import read_image_size
+from vitplug.lab.costs import build_model, count_costs, count_parameters, read_image_size
 from vitplug.tables import markdown_table
 
 COMMAND = 'python docs/tools/paper_tables.py'
@@ -219,10 +218,9 @@ def count_models(metafile: Path, root: Path) -> Iterator[tuple[Model, int, int |
         cfg = Config.fromfile(model.config)
         built = build_model(cfg)
         if model.flops is None:
-            yield model, count_parameters(built, {}).total(), None
+            yield model, count_parameters(built), None
         else:
-            costs = count_costs(built, cfg.default_scope, read_image_size(cfg).chw)
-            yield model, costs.total_parameters, costs.total_macs
+            yield model, *count_costs(built, cfg.default_scope, read_image_size(cfg))['total']
 
 
 def write_counts(metafile: Path, root: Path) -> str:

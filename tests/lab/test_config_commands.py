@@ -7,7 +7,7 @@ from mmengine.config import Config
 
 from vitplug.cli import run
 from vitplug.lab.config_commands import get_flops, print_config, print_difference
-from vitplug.lab.image_size import read_image_size
+from vitplug.lab.costs import read_image_size
 
 CONFIGS = Path(__file__).resolve().parents[2] / 'configs'
 BASE = CONFIGS / 'digits/vit-mini-p4_1xb32-14e_digits-32x32.py'
@@ -33,7 +33,7 @@ def line_of(text, start):
 
 @pytest.mark.parametrize('name', SIZES)
 def test_image_size_of_a_config(name):
-    assert read_image_size(Config.fromfile(CONFIGS / name)).chw == SIZES[name]
+    assert read_image_size(Config.fromfile(CONFIGS / name)) == SIZES[name]
 
 
 @pytest.mark.parametrize('shape', [[0], [32, -1], [1, 2, 3], []])
@@ -46,7 +46,7 @@ def test_bad_image_size_is_named(shape):
 def test_steps_without_a_size_are_passed_over(step):
     pipeline = [dict(type='Resize', scale=(64, 48)), step]
     cfg = Config(dict(model=dict(), test_dataloader=dict(dataset=dict(pipeline=pipeline))))
-    assert read_image_size(cfg).chw == (3, 48, 64) and read_image_size(cfg, [40]).chw == (3, 40, 40)
+    assert read_image_size(cfg) == (3, 48, 64) and read_image_size(cfg, [40]) == (3, 40, 40)
     with pytest.raises(ValueError, match='--shape HEIGHT WIDTH'):
         read_image_size(Config(dict(model=dict(backbone=dict(type='ResNet')))))
 
@@ -83,11 +83,10 @@ def test_commands_print_what_is_inherited_and_take_options_for_the_child(capsys)
 def test_get_flops_prints_parts_totals_and_what_was_counted(capsys):
     get_flops([str(REFINER)])
     out = capsys.readouterr().out
-    rows = [line.split() for line in out.splitlines()[2:] if line.startswith(('backbone', 'neck', 'head'))]
-    for column, total in enumerate(line_of(out, 'total')[1:], start=1):
-        # Parts other than plugs have nothing in the last column.
-        counted = [row[column] for row in rows if len(row) > column]
-        assert sum(int(cell.replace(',', '')) for cell in counted) == int(total.replace(',', ''))
+    parts = [line_of(out, part) for part in ('backbone ', 'neck', 'head', 'total')]
+    for *counted, total in [[int(row[column].replace(',', '')) for row in parts] for column in (1, 2)]:
+        assert sum(counted) == total
+    assert line_of(out, 'backbone.plugs.refiner')[2] == '2,366,208'
     assert 'of an image of 32x32' in out and 'counted: backbone, neck and head' in out
 
 

@@ -1,76 +1,39 @@
-"""Parameters and multiply-accumulates (MACs) of a model, part by part.
+"""Parameters and multiply-accumulates (MACs) of a model, its parts and its plugs, at the image size of its config.
 
 Models are built and run on torch's meta device, which has shapes but no numbers: it needs no memory and little time for
 any size. Convolutions and matrix products are counted by torch, including those of attention in its plain form: fused
 and plain forms give the same result, and which one runs depends on the machine. Papers call the same quantity FLOPs.
-
-Elementwise operations are counted only for plugs, separately from MACs; Context Broadcasting has no matrix products at
-all. They are one per output element of a product, quotient, exponential or similar. Additions belong to the product
-before them; means, softmax, copies, casts and comparisons are not counted either.
+Elementwise operations, all that Context Broadcasting has, are not counted.
 """
 
 import logging
 import warnings
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from itertools import accumulate
-from math import prod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import ceil
 from pickle import UnpicklingError
+from typing import NamedTuple
 
 import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
-from torch import nn
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from vitplug.attention import fused_attention
-from vitplug.errors import failing_part
 from vitplug.hosting import PluggedModel
 from vitplug.tasks.libraries import TASKS
 
-REST = 'rest'
-PLUGS = 'backbone.plugs.'
-MACS, ELEMENTWISE = 'macs', 'elementwise'
-# The parts that the hosts' blocks have under these names.
-BRANCHES = {
-    'attn': 'backbone.attention',
-    'token_mix': 'backbone.token_mix',
-    **dict.fromkeys(('ffn', 'mlp', 'channel_mix'), 'backbone.mlp'),
-}
-# Operators that torch's counter leaves out, and how often they are counted.
-NAMES = (
-    'mul mul_ div div_ lerp lerp_ addcmul addcmul_ addcdiv pow sqrt rsqrt reciprocal exp exp_ log log1p '
-    'sin cos sigmoid tanh erf gelu silu softplus hardtanh sign'
-)
-COUNTED = {
-    getattr(torch.ops.aten, name): lambda *shapes, out_shape, **settings: prod(out_shape) for name in NAMES.split()
-}
+# Transforms whose result has the size that they name.
+RESIZING = ('Resize', 'CenterCrop', 'Pad')
 
 
-@dataclass(frozen=True)
-class Costs:
-    """Costs of a model.
+class Cost(NamedTuple):
+    """Parameters and, for one image, multiply-accumulates."""
 
-    Attributes:
-        parameters: Number of parameters, by part.
-        macs: Multiply-accumulates, by part that was run.
-        elements: Elementwise operations, by plug that was run and has some.
-    """
-
-    parameters: Mapping[str, int]
-    macs: Mapping[str, int]
-    elements: Mapping[str, int]
-
-    @property
-    def total_parameters(self) -> int:
-        return sum(self.parameters.values())
-
-    @property
-    def total_macs(self) -> int:
-        return sum(self.macs.values())
+    parameters: int
+    macs: int
 
 
 def build_model(cfg: Config) -> nn.Module:
@@ -110,103 +73,103 @@ def quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-def count_costs(model: nn.Module, scope: str, chw: tuple[int, int, int]) -> Costs:
-    """Parameters and MACs of a model on the meta device, in evaluation mode, for one image.
+class Inference(nn.Module):
+    """What is counted of a model; torch names the counts of modules from here on: ``'Inference.model.backbone'``."""
+
+    def __init__(self, model: nn.Module, scope: str):
+        super().__init__()
+        self.model, self.scope = model, scope
+
+    def forward(self, images: Tensor) -> None:
+        TASKS[self.scope].run_inference(self.model, images)
+
+
+def count_costs(model: nn.Module, scope: str, chw: tuple[int, int, int]) -> dict[str, Cost]:
+    """Costs of a model on the meta device, in evaluation mode, for one image.
 
     Args:
         model: The model.
         scope: The library, which decides what is run; see :meth:`vitplug.tasks.libraries.Task.run_inference`.
         chw: Channels, height and width of the image.
 
+    Returns:
+        Those of each part (``backbone``), of each plug (``backbone.plugs.cb``), which are in it, and the ``total``.
+
     Raises:
         ValueError: If the model cannot be run on images of this size, or on the meta device.
     """
-    labels = label_parts(model)
-    images = torch.empty(1, *chw, device='meta')
+    counter = FlopCounterMode(display=False)
     try:
-        with quiet():
-            counts = count_operations(labels, lambda: TASKS[scope].run_inference(model, images))
+        with quiet(), torch.no_grad(), fused_attention(False), counter:
+            Inference(model, scope)(torch.empty(1, *chw, device='meta'))
     except (ValueError, RuntimeError, TypeError, AttributeError, AssertionError) as error:
-        part = failing_part(error, model)
-        raise ValueError(
-            f'the {type(model).__name__} cannot be run on images of {chw[1]}x{chw[2]}: {part}{error}; supported are '
-            'classifiers, segmentors with decode heads, and detectors with dense or RoI heads'
-        ) from error
-    macs = {part: found[MACS] for part, found in counts.items() if found[MACS]}
-    own = {part: found[ELEMENTWISE] for part, found in counts.items() if part.startswith(PLUGS) and found[ELEMENTWISE]}
-    return Costs(count_parameters(model, labels), macs, own)
+        raise ValueError(f'the model cannot be run on images of {chw[1]}x{chw[2]}: {error}') from error
+    counts = counter.get_flop_counts()
+
+    def macs_of(name: str, module: nn.Module) -> int:
+        """A module that is not called, such as a cascade's list of heads, has those of its children."""
+        if called := counts.get(f'Inference.model.{name}'):
+            return sum(called.values()) // 2  # a multiply-accumulate is two floating point operations
+        return sum(macs_of(f'{name}.{child}', part) for child, part in module.named_children())
+
+    parts = {name: {name: part} for name, part in model.named_children() if count_parameters(part)}
+    costs = {}
+    for title, modules in (parts | plugs_of(model)).items():
+        parameters = count_parameters(nn.ModuleList(modules.values()))
+        costs[title] = Cost(parameters, sum(macs_of(*module) for module in modules.items()))
+    return costs | {'total': Cost(count_parameters(model), counter.get_total_flops() // 2)}
 
 
-def count_operations(labels: Mapping[nn.Module, str], forward: Callable[[], object]) -> dict[str, Counter[str]]:
-    """MACs and elementwise operations of a forward pass, by the innermost labelled module."""
-    counter = FlopCounterMode(display=False, custom_mapping=COUNTED)
-    counts: dict[str, Counter[str]] = {}
-    running = [REST]
-    booked: Counter = Counter()
-
-    def book() -> None:
-        nonlocal booked
-        now = Counter(counter.get_flop_counts().get('Global', {}))
-        own = counts.setdefault(running[-1], Counter())
-        for op, count in (now - booked).items():
-            # A multiply-accumulate is two floating point operations.
-            own.update({ELEMENTWISE: count} if op in COUNTED else {MACS: count // 2})
-        booked = now
-
-    def enter(module: nn.Module, inputs: tuple) -> None:
-        book()
-        running.append(labels[module])
-
-    def leave(module: nn.Module, inputs: tuple, output: object) -> None:
-        book()
-        running.pop()
-
-    with ExitStack() as stack:
-        for module in labels:
-            for handle in (module.register_forward_pre_hook(enter), module.register_forward_hook(leave)):
-                stack.callback(handle.remove)
-        stack.enter_context(torch.no_grad())
-        stack.enter_context(fused_attention(False))
-        with counter:
-            forward()
-            book()
-    return counts
+def count_parameters(model: nn.Module) -> int:
+    """Number of parameters; shared ones are counted once."""
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
-def count_parameters(model: nn.Module, labels: Mapping[nn.Module, str]) -> Counter[str]:
-    """Parameters by the innermost labelled module; shared parameters are counted once."""
-    places = {name: labels[module] for name, module in model.named_modules() if module in labels}
-    counts: Counter[str] = Counter()
-    for name, parameter in model.named_parameters():
-        modules = accumulate(name.split('.'), '{}.{}'.format)
-        counts[[REST, *(places[module] for module in modules if module in places)][-1]] += parameter.numel()
-    return counts
-
-
-# --- the parts ---
-
-
-def label_parts(model: nn.Module) -> dict[nn.Module, str]:
-    """Labels of the modules with separate costs: the model's parts, and attention, MLPs and plugs of its backbone."""
-    labels: dict[nn.Module, str] = {}
-    _label_children(labels, model, '')
-    if hasattr(model, 'roi_head'):
-        _label_children(labels, model.roi_head, 'roi_head.')
+def plugs_of(model: nn.Module) -> dict[str, dict[str, nn.Module]]:
+    """The sockets of each plug of a model's backbone, by their names in the model."""
     backbone = getattr(model, 'backbone', None)
+    found: dict[str, dict[str, nn.Module]] = {}
     if isinstance(backbone, PluggedModel):
-        labels[backbone] = 'backbone.other'
-        for block in backbone.plugged_blocks():
-            # A block may lack a branch.
-            branches = {getattr(block, name, None): label for name, label in BRANCHES.items()}
-            labels |= {module: label for module, label in branches.items() if module is not None}
+        names = {module: name for name, module in model.named_modules()}
         for plugs in (backbone.plugs, *(block.plugs for block in backbone.plugged_blocks())):
-            for name, sockets in plugs.items():
-                labels |= dict.fromkeys(sockets.values(), f'{PLUGS}{name}')
-    return labels
+            for plug, sockets in plugs.items():
+                found.setdefault(f'backbone.plugs.{plug}', {}).update({names[one]: one for one in sockets.values()})
+    return found
 
 
-def _label_children(labels: dict[nn.Module, str], parent: nn.Module, prefix: str) -> None:
-    for name, child in parent.named_children():
-        # The stages of a cascade.
-        parts = child if isinstance(child, nn.ModuleList) else [child]
-        labels |= dict.fromkeys(parts, f'{prefix}{name}')
+def read_image_size(cfg: Config, shape: Sequence[int] | None = None) -> tuple[int, int, int]:
+    """Channels, height and width of the images of a config.
+
+    Args:
+        cfg: The config. Its size is that of the data preprocessor, of the last resizing step of the test pipeline as
+            the preprocessor pads it, or of the backbone: the first that there is.
+        shape: Height and width, or one number for both, in place of these.
+
+    Raises:
+        ValueError: If ``shape`` is invalid, or if the config has no size.
+    """
+    if shape is not None and (len(shape) not in (1, 2) or min(shape) < 1):
+        raise ValueError(f'--shape {" ".join(map(str, shape))}: expected height and width, or one number for both')
+    preprocessor, backbone = (cfg.model.get(part) or {} for part in ('data_preprocessor', 'backbone'))
+    pipeline = (cfg.get('test_dataloader') or {}).get('dataset', {}).get('pipeline', ())
+    tested = [size for size in map(_size_after, pipeline) if size][-1:]
+    divisor = preprocessor.get('pad_size_divisor', 1)
+    padded = [ceil(side / divisor) * divisor for size in tested for side in size]
+    size = shape or preprocessor.get('size') or padded or _pair(backbone.get('img_size') or ())
+    if not size:
+        raise ValueError(f'{cfg.filename}: the config has no image size; set it with --shape HEIGHT WIDTH')
+    return backbone.get('in_channels', 3), size[0], size[-1]
+
+
+def _size_after(step: Mapping) -> tuple[int, ...] | None:
+    """Height and width that a transform gives; None if it depends on the image, or changes none."""
+    library, _, kind = step['type'].rpartition('/')
+    size = step.get('scale') or step.get('crop_size') or step.get('size')
+    if kind not in RESIZING or not size:
+        return None
+    # mmcv's transforms have the width first, torchvision's the height.
+    return _pair(size) if library else _pair(size)[::-1]
+
+
+def _pair(size: int | Sequence[int]) -> tuple[int, ...]:
+    return (size, size) if isinstance(size, int) else tuple(size)

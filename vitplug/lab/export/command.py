@@ -14,8 +14,7 @@ from vitplug.config.options import add_options, add_shape, model_parser
 from vitplug.files.folders import file_hash
 from vitplug.files.named import check_new_file
 from vitplug.hosting import PluggedModel
-from vitplug.lab.costs import quiet
-from vitplug.lab.image_size import read_image_size
+from vitplug.lab.costs import quiet, read_image_size
 from vitplug.lab.study.runs import turns_channels
 from vitplug.runs.checks import model_config
 from vitplug.runs.prediction import Predictor
@@ -64,14 +63,13 @@ def export_model(
     part = part or next(iter(parts))
     check_request(out, part, list(parts), dynamic)
     predictor = Predictor(cfg, checkpoint, 'cpu')
-    size = read_image_size(cfg, shape)
+    channels, *own = read_image_size(cfg, shape)
     network = parts[part](predictor.model).eval()
     exported, count = folded(network)
     say(f'plugs: {count} modules folded to constants' if count else 'plugs: none folded')
-    own = (size.height, size.width)
     traced = traced_shape(own, dynamic)
-    program = trace(exported, made_images(traced, size.channels), dynamic)
-    sizes = open_sizes(program, made_images(traced, size.channels), dynamic)
+    program = trace(exported, made_images(traced, channels), dynamic)
+    sizes = open_sizes(program, made_images(traced, channels), dynamic)
     notes = _notes(cfg, predictor, part, program)
     notes |= dict(weights=file_hash(Path(local_file(checkpoint))), dynamic=[*dynamic], traced=[*traced], sizes=sizes)
     try:
@@ -82,7 +80,7 @@ def export_model(
         if sizes:
             say('sizes: from {} pixels on, multiples of {}; others are refused'.format(*sizes))
         shapes = untraced_shapes(own, dynamic, sizes)
-        compare(network, ExportedFile(out), (made_images(shape, size.channels) for shape in shapes), say)
+        compare(network, ExportedFile(out), (made_images(shape, channels) for shape in shapes), say)
     except BaseException:
         out.unlink(missing_ok=True)
         raise
