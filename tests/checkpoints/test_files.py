@@ -3,8 +3,6 @@
 import argparse
 import pickle
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -94,7 +92,7 @@ def test_broken_files_are_refused_by_name(suffix, tmp_path):
 
 def test_what_is_no_checkpoint_is_refused(tmp_path):
     torch.save([torch.zeros(1)], tmp_path / 'swin-tiny.pth')
-    with pytest.raises(ValueError, match=r"holds a list: expected a state dict, .*'state_dict'"):
+    with pytest.raises(ValueError, match=r'is truncated or no checkpoint \(a list, no dict of tensors\)'):
         read_checkpoint(tmp_path / 'swin-tiny.pth')
     with pytest.raises(FileNotFoundError, match=r'swin-tinny\.pth.*did you mean .swin-tiny\.pth'):
         read_checkpoint(tmp_path / 'swin-tinny.pth')
@@ -131,14 +129,3 @@ def test_code_is_run_when_asked_for(tmp_path, monkeypatch):
     monkeypatch.delenv('TORCH_FORCE_WEIGHTS_ONLY_LOAD', raising=False)
     assert_same(read_checkpoint(path)['state_dict'], STATE)
     assert trap.exists()
-
-
-def test_pickle_of_detectron2(tmp_path):
-    """The advice is run: it writes a file that is read."""
-    path = tmp_path / 'vit.pkl'
-    path.write_bytes(pickle.dumps(dict(model=dict(a=np.ones(3)), __author__='me'), protocol=4))
-    with pytest.raises(ValueError, match=r"vit\.pkl is .* A pickle of Python's, such as detectron2's") as error:
-        read_checkpoint(path)
-    [code] = re.findall(r'python -c "(.*?)" writes', str(error.value))
-    subprocess.run([sys.executable, '-c', code], cwd=tmp_path, check=True)
-    assert torch.equal(read_checkpoint(tmp_path / 'NEW.pth')['a'], torch.ones(3, dtype=torch.float64))

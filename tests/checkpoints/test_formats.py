@@ -7,7 +7,6 @@ import pytest
 import timm
 import torch
 from cases import TIMM_RELPOS, images, randomize, swin, vit
-from mmdet.models.backbones.swin import SwinTransformer as MMDetSwin
 from mmengine.registry import DefaultScope
 from mmpretrain.models import DistilledVisionTransformer as MMPretrainDistilled
 from mmpretrain.registry import MODELS
@@ -163,7 +162,7 @@ def test_timm(case, tmp_path):
     torch.save(theirs.state_dict(), tmp_path / 'timm.pth')
     ours = classifier(backbone, head, theirs.num_features)
     coverage = load_pretrained(ours, tmp_path / 'timm.pth')
-    assert '(timm ' in coverage.source
+    assert 'timm ' in coverage.source
     assert [coverage.missing, coverage.plugs, coverage.heads, coverage.unused] == [[]] * 4
     assert_scores(ours, theirs, backbone['img_size'])
 
@@ -195,7 +194,7 @@ def counted_poolings(state):
 ORIGINAL = {
     'original Swin': ('swin', moved_merging, {'layers.0.blocks.1.attn_mask': torch.zeros(4, 16, 16)}),
     'original Swin V2': ('swin v2', moved_merging, {'layers.0.blocks.0.attn.relative_coords_table': torch.zeros(1, 7)}),
-    'original PiT': ('pit', counted_poolings, {}),
+    'original or timm PiT': ('pit', counted_poolings, {}),
 }
 
 
@@ -248,15 +247,9 @@ def flat(outputs):
     return [tensor for output in outputs for tensor in (output if isinstance(output, tuple) else (output,))]
 
 
-def test_mmdet_position_table_and_old_norm():
-    theirs = randomize(MMDetSwin(**DENSE_SWIN, use_abs_pos_embed=True))
-    theirs.eval()  # returns nothing
-    state = {k.replace('norm1.', 'norm.') if k.startswith('norm1.') else k: v for k, v in theirs.state_dict().items()}
-    ours = swin(pad_small_map=True, use_abs_pos_embed=True).eval()
-    ours.load_state_dict({k.removeprefix('backbone.'): v for k, v in convert(state)[0].items()})
-    x = images(32, 32, dtype=torch.float32)
-    with torch.no_grad():
-        torch.testing.assert_close(ours(x), theirs(x), rtol=1e-5, atol=1e-5)
+def test_last_norm_of_early_files():
+    state = {re.sub('^norm1', 'norm', key): value for key, value in swin(out_indices=(1,)).state_dict().items()}
+    assert 'backbone.norm1.weight' in convert(state).state
 
 
 # --- refusals ---
@@ -271,10 +264,6 @@ def test_rotations_that_vitplug_has_not(name):
 
 
 def test_refusals_name_the_family_of_the_file():
-    names = 'attention.self.query.weight', 'attention.self.relative_position_bias_table'
-    state = {f'swin.encoder.layers.0.blocks.0.{name}': torch.zeros(4, 4) for name in names}
-    with pytest.raises(ValueError, match=r'original Swin has no layers\.0\.blocks\.0\.attention\.self\.query\.weight'):
-        convert({**state, 'swin.encoder.layers.0.downsample.reduction.weight': torch.zeros(16, 8)})
     for settings in (dict(num_reg_tokens=4, use_rot_pos_emb=True, swiglu_mlp=True), {}):
         eva = Eva(img_size=32, patch_size=8, embed_dim=24, depth=1, num_heads=3, **settings)
         with pytest.raises(ValueError, match='timm EVA without SwiGLU or with registers: vitplug has EVA-02-T, S, B'):

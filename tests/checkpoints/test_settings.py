@@ -11,7 +11,7 @@ CONFIG = dict(
     words="it's",
     empty={},
     lists=[[1, 2], (3, dict(a=1))],
-    mapped={'a.b': dict(x=1), 1: 2},
+    mapped={1: 2, 'a.b': dict(x=1)},
     infinite=float('inf'),
 )
 
@@ -23,14 +23,17 @@ def as_lists(value):
 
 
 def test_reads_what_mmengine_writes():
-    assert read_settings(dict(cfg=Config(CONFIG).pretty_text)) == as_lists(CONFIG) | dict(infinite='inf')
+    text = "dict({1: 2, 'a.b': dict(x=1)})"  # of names that no keywords can be
+    read = read_settings(dict(meta=dict(cfg=Config(CONFIG).pretty_text)))
+    assert read == as_lists(CONFIG) | dict(infinite='inf', mapped=text)
 
 
 def test_runs_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     call = '__import__("os").mkdir("harm")'
-    assert [read_settings(dict(cfg=text)) for text in (call, 'a = (', None)] == [{}] * 3 and read_settings({}) == {}
-    assert read_settings(dict(cfg=f'a = {call}')) == dict(a="__import__('os').mkdir('harm')")
+    contents = [dict(meta=dict(cfg=text)) for text in (call, 'a = (', None)]
+    assert [read_settings(content) for content in (*contents, dict(meta=None), {})] == [{}] * 5
+    assert read_settings(dict(meta=dict(cfg=f'a = {call}'))) == dict(a="__import__('os').mkdir('harm')")
     assert not (tmp_path / 'harm').exists()
 
 

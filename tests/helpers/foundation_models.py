@@ -168,7 +168,7 @@ WIDE = 2 * HIDDEN / WIDTH
 MODELS: dict[str, Model] = {
     'Meta DINOv2': _meta('DINOv2', 'dinov2-s'),
     'Meta DINOv2, registers': _meta('DINOv2', 'dinov2-s-reg', registers=4),
-    'Meta DINOv2-g, in chunks': _meta('DINOv2', 'dinov2-g', gated='w12', chunks=2),
+    'Meta DINOv2-g': _meta('DINOv2', 'dinov2-g', gated='w12'),
     'Meta DINOv3': _meta('DINOv3', 'dinov3-s', registers=4, version=3),
     'Meta DINOv3-S+': _meta('DINOv3', 'dinov3-s+', registers=4, version=3, gated='w1'),
     'timm DINOv2': _timm('ViT', 'dinov2-s', 'vit_small_patch14_dinov2', ANTIALIAS),
@@ -177,22 +177,23 @@ MODELS: dict[str, Model] = {
     'timm DINOv3': _timm('DINOv3', 'dinov3-s', 'vit_small_patch16_dinov3'),
     'timm DINOv3, biases': _timm('DINOv3', 'dinov3-s', 'vit_small_patch16_dinov3_qkvb'),
     'timm DINOv3-S+': _timm('DINOv3', 'dinov3-s+', 'vit_small_plus_patch16_dinov3'),
-    'timm EVA-02-S': _timm('EVA-02-T or S', 'eva02-s', 'eva02_small_patch14_224'),
-    'timm EVA-02-B': _timm('EVA-02-B or L', 'eva02-b', 'eva02_base_patch14_224'),
+    'timm EVA-02-S': _timm('EVA-02', 'eva02-s', 'eva02_small_patch14_224'),
+    'timm EVA-02-B': _timm('EVA-02', 'eva02-b', 'eva02_base_patch14_224'),
     'timm CLIP': _timm('ViT', 'clip-b', 'vit_base_patch16_clip_quickgelu_224', ANTIALIAS),
     'timm SigLIP': _timm('ViT', 'siglip-b', 'vit_base_patch16_siglip_224', ANTIALIAS, act_layer='gelu_tanh'),
     'timm MAE': _timm('ViT', 'mae-b', 'vit_base_patch16_224', ANTIALIAS),
 }
+HF_VIT = 'ViT or DINOv2'
 GATED = dict(use_gated_mlp=True, hidden_act='silu')
 HUGGING_FACE: dict[str, Model] = {
-    'Hugging Face DINOv2': _face('DINOv2', 'dinov2-s', 'Dinov2', 'bicubic'),
-    'Hugging Face DINOv2-g': _face('DINOv2', 'dinov2-g', 'Dinov2', 'bicubic', use_swiglu_ffn=True, mlp_ratio=3),
-    'Hugging Face DINOv2, registers': _face('DINOv2', 'dinov2-s-reg', 'Dinov2WithRegisters'),
+    'Hugging Face DINOv2': _face(HF_VIT, 'dinov2-s', 'Dinov2', 'bicubic'),
+    'Hugging Face DINOv2-g': _face(HF_VIT, 'dinov2-g', 'Dinov2', 'bicubic', use_swiglu_ffn=True, mlp_ratio=3),
+    'Hugging Face DINOv2, registers': _face(HF_VIT, 'dinov2-s-reg', 'Dinov2WithRegisters'),
     'Hugging Face DINOv3': _face('DINOv3', 'dinov3-s', 'DINOv3ViT'),
     'Hugging Face DINOv3-S+': _face('DINOv3', 'dinov3-s+', 'DINOv3ViT', **GATED),
-    'Hugging Face ViT, MAE': _face('ViT', 'mae-b', 'ViT', layer_norm_eps=1e-6),
-    'Hugging Face CLIP': _face('CLIP', 'clip-b', 'CLIPVision'),
-    'Hugging Face SigLIP': _face('SigLIP', 'siglip-b', 'SiglipVision'),
+    'Hugging Face ViT, MAE': _face(HF_VIT, 'mae-b', 'ViT', layer_norm_eps=1e-6),
+    'Hugging Face CLIP': _face('CLIP or SigLIP', 'clip-b', 'CLIPVision'),
+    'Hugging Face SigLIP': _face('CLIP or SigLIP', 'siglip-b', 'SiglipVision'),
 }
 
 

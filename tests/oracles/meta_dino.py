@@ -23,7 +23,6 @@ def random_state(
     version: int = 2,
     registers: int = 0,  # or storage tokens
     gated: str = '',  # 'w12' for a SwiGLU with both halves in one tensor, 'w1' for two
-    chunks: int = 0,  # that the blocks lie in
 ) -> State:
     """Random weights as a file has them."""
     generator = torch.Generator().manual_seed(5)
@@ -48,8 +47,7 @@ def random_state(
     if registers:
         state['register_tokens' if version == 2 else 'storage_tokens'] = draw(1, registers, width)
     for index in range(depth):
-        chunk = f'{index * chunks // depth}.' if chunks else ''
-        block = f'blocks.{chunk}{index}.'
+        block = f'blocks.{index}.'
         parts = norm('norm1') | norm('norm2') | linear('attn.qkv', 3 * width, width) | linear('attn.proj', width, width)
         parts |= {'ls1.gamma': draw(width), 'ls2.gamma': draw(width)}
         if gated == 'w12':

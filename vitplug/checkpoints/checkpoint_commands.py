@@ -9,7 +9,7 @@ from vitplug.commands import command_parser
 from vitplug.files.named import check_new_file
 from vitplug.files.whole import write_whole
 
-from .files import WRONG_SHAPES, find_meta, find_weights, local_file, read_checkpoint, some_of
+from .files import WRONG_SHAPES, find_weights, read_checkpoint, some_of
 from .formats import convert
 
 
@@ -29,14 +29,15 @@ def convert_main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument('--prefix', help='use only the keys that begin with this, such as teacher.')
     args = parser.parse_args(argv)
     check_new_file(args.target, 'DST', ('.pth', '.pt'))
-    content = read_checkpoint(local_file(args.source))
+    content = read_checkpoint(args.source)
     state, place = find_weights(content, args.source)
     try:
         converted, source_format, left_out = convert(state, args.prefix)
     except WRONG_SHAPES as error:
         raise ValueError(f'{args.source}: {error}') from error
     # Copies: a view would be saved with the whole storage behind it.
-    written = dict(meta=find_meta(content), state_dict={key: value.clone() for key, value in converted.items()})
+    state_dict = {key: value.clone() for key, value in converted.items()}
+    written = dict(meta=content.get('meta', {}), state_dict=state_dict)
     write_whole(args.target, lambda part: torch.save(written, part))
     origin = f'{len(state)} of {source_format.name}{place and f" in {place}"}'
     print(f'{args.target}: {len(converted)} tensors, from {origin}; left out: {some_of(left_out, 10)}')

@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from vitplug.files.named import check_weights, is_sharded
 
-from .onnx_weights import Folded, read_onnx
+from .onnx_weights import read_onnx
 
 # torch's variable that lets files run code.
 NOT_ONLY_TENSORS = 'TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD'
@@ -50,51 +49,42 @@ def local_file(checkpoint: str | os.PathLike) -> Path:
     if '://' not in address:
         return Path(checkpoint)
     folder = Path(torch.hub.get_dir(), 'checkpoints', hashlib.sha256(address.encode()).hexdigest()[:16])
-    file = folder / Path(urlsplit(address).path).name
-    if file == folder:
-        raise ValueError(f'{address}: no address of a file')
+    file = folder / (Path(urlsplit(address).path).name or 'checkpoint')
     if not file.exists():
         folder.mkdir(parents=True, exist_ok=True)
         torch.hub.download_url_to_file(address, str(file), progress=False)
     return file
 
 
-def read_checkpoint(path: str | os.PathLike) -> Mapping:
+def read_checkpoint(checkpoint: str | os.PathLike) -> Mapping:
     """Reads a checkpoint file onto the CPU, without running code in it unless torch's own variable says so.
 
     Args:
-        path: A ``.safetensors`` or ``.onnx`` file, a file of ``torch.save`` with any other suffix, or the folder of a
-            sharded checkpoint, whose tensors are put together.
+        checkpoint: Path or address of a ``.safetensors`` or ``.onnx`` file, of a file of ``torch.save`` with any other
+            suffix, or path of the folder of a sharded checkpoint, whose tensors are put together.
 
     Returns:
         The file's content; of a safetensors or ONNX file its tensors.
 
     Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If the file is truncated or not a checkpoint, if reading it would run code, or if an ONNX file has
-            lost names of tensors.
+        OSError: If there is no such file, or if an ONNX file has lost names of tensors.
+        ValueError: If the file is truncated or not a checkpoint, or if reading it would run code.
     """
-    path = Path(path)
+    path = local_file(checkpoint)
     check_weights(str(path), option='checkpoint')
     if is_sharded(path):
-        from .shards import REST, read_whole  # torch.distributed.checkpoint, which few need
+        from .shards import REST, read_shards  # torch.distributed.checkpoint, which few need
 
-        return read_whole(path, read_checkpoint(path / REST))
+        return read_shards(path, read_checkpoint(path / REST))
     try:
-        content = _read(path)
-    except (OSError, MemoryError, ImportError, Folded):
+        return _read(path)
+    except (OSError, MemoryError, ImportError):
         raise
     except Exception as error:  # A broken file can raise nearly any exception.
-        raise ValueError(f'{path} {_fault(path, str(error))}') from error
-    if not isinstance(content, Mapping):
-        raise ValueError(
-            f'{path} holds a {type(content).__name__}: expected a state dict, or a dict with one under any of '
-            f'{list(WEIGHT_KEYS)}'
-        )
-    return content
+        raise ValueError(f'{path} {_fault(str(error))}') from error
 
 
-def _read(path: Path) -> Any:
+def _read(path: Path) -> Mapping:
     if path.suffix == '.onnx':
         return read_onnx(path)
     if path.suffix == '.safetensors':
@@ -102,10 +92,13 @@ def _read(path: Path) -> Any:
 
         return load_file(path)
     torch.serialization.add_safe_globals(SAFE)  # every time: mmengine's reading takes its own ones back
-    return torch.load(str(path), map_location='cpu', weights_only=os.environ.get(NOT_ONLY_TENSORS) != '1')
+    content = torch.load(str(path), map_location='cpu', weights_only=os.environ.get(NOT_ONLY_TENSORS) != '1')
+    if not isinstance(content, Mapping):
+        raise TypeError(f'a {type(content).__name__}, no dict of tensors')
+    return content
 
 
-def _fault(path: Path, error: str) -> str:
+def _fault(error: str) -> str:
     """Why a file cannot be read, and what to do, given the error of reading it."""
     if code := re.search(r'GLOBAL (\S+) was not|class (\S+) was found|Trying to call (\S+)', error):
         return (
@@ -116,9 +109,7 @@ def _fault(path: Path, error: str) -> str:
     reason = re.split(r'\.\s|\n', error)[0]
     return (
         f'is truncated or no checkpoint ({reason}): copy or download it again; allowed are files of torch.save, '
-        ".safetensors and .onnx. A pickle of Python's, such as detectron2's, can run any code; only if you trust its "
-        f"author: python -c \"import pickle, torch; c = pickle.load(open('{path}', 'rb')); "
-        "torch.save({k: torch.as_tensor(v) for k, v in c.get('model', c).items()}, 'NEW.pth')\" writes NEW.pth"
+        ".safetensors and .onnx, no pickles of Python's, such as detectron2's"
     )
 
 
@@ -168,9 +159,3 @@ def check_finite(state: Mapping[str, Tensor], path: str | os.PathLike) -> None:
             f'{path} has numbers that are not finite (NaN or infinite) in {len(broken)} of {len(state)} tensors: '
             f'{some_of(broken)}; its training had diverged: use an earlier checkpoint'
         )
-
-
-def find_meta(content: Mapping) -> Mapping:
-    """The ``meta`` dict of a checkpoint, empty if it has none."""
-    meta = content.get('meta')
-    return meta if isinstance(meta, Mapping) else {}

@@ -12,10 +12,9 @@ from vitplug.plugs.plug_set import is_plug
 
 from .files import WRONG_SHAPES, check_finite, some_of
 from .formats import is_derived
-from .unseen import BACKBONE, check_grid
+from .formats.vit import ROTARY_PLUG
+from .settings import BACKBONE, check_settings
 
-#: The rotary positions of Heo et al., whose frequencies no tensor shows.
-AXIAL = 'axial or mixed'
 # Allowed types of weights; torch would silently cast any other type.
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 # What a backbone need not use of a file: norms and class blocks after the last block of a stage, of which a model has
@@ -23,7 +22,8 @@ FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _FREE = re.compile(
     r'(?:norm\d*|ln[12]|downstream_norms|post_network)\.|(?:mask_token|decoder_\w+|local_cls_norm)(?:\.|$)'
 )
-_STAGE_NORM = re.compile(r'(?:norm|downstream_norms\.)(\d+)\.')
+# Norms of the outputs of stages, of which a classifier has the last alone, or one without a number.
+_STAGE_NORM = re.compile(r'(?:norm|downstream_norms\.)\d+\.')
 
 
 @dataclass(frozen=True)
@@ -33,21 +33,17 @@ class Coverage:
     source: str  # file, format and place in the file
     loaded: list[str]  # of the backbone
     resized: list[str]  # those of them that have another shape in the checkpoint
-    zeros: list[str]  # biases that the checkpoint's network has not
     missing: list[str]  # of the backbone, without plugs
     plugs: list[str]  # of plugs that the checkpoint lacks
     heads: list[str]  # of the model, missing or of another number of classes in the checkpoint
     unused: list[str]  # of the checkpoint's backbone
     beside: list[str]  # of the checkpoint's other parts, not used
-    unseen: str  # settings of the backbone that no key shows
 
     def __str__(self) -> str:
-        zeros = f'; {_count(self.zeros)} set to 0, which that network lacks' if self.zeros else ''
         return (
             f'{self.source}: loaded {len(self.loaded)} of {len(self.loaded) + len(self.missing)} backbone tensors, '
             f'{len(self.resized)} of them resized; {len(self.plugs)} new plug tensors; missing {_count(self.missing)} '
-            f'of the backbone, {_count(self.heads)} outside it; unused {_count([*self.unused, *self.beside])}{zeros}'
-            f'{self.unseen and f"; no key shows {self.unseen}"}'
+            f'of the backbone, {_count(self.heads)} outside it; unused {_count([*self.unused, *self.beside])}'
         )
 
 
@@ -59,23 +55,23 @@ def check_fit(coverage: Coverage, backbone: nn.Module, reset: Collection[str], r
     """Refuses a checkpoint of another network than the backbone's.
 
     Free are plugs, heads, what only pre-training has, the norms after the blocks that the model's outputs do not need,
-    those of a pyramid's stages that a classifier has no output of, and what ``reset`` names. ``rotary`` is the kind of
-    rotary positions of the file's network; '' for none or unknown.
+    those of a pyramid's stages that a classifier has no output of, and what ``reset`` names. ``rotary`` is the setting
+    of the rotary positions of the file's network; '' for none or unknown.
 
     Raises:
         ValueError: If a tensor of the backbone is missing or unused, or positions are rotated otherwise.
     """
-    stages = {match[1] for key in coverage.loaded if (match := _STAGE_NORM.match(key))}
-    missing = [key for key in coverage.missing if not is_named(key, reset) and not _is_further_output(key, stages)]
+    has_output = any(key.startswith(('norm', 'downstream_norms.')) for key in (*coverage.loaded, *coverage.unused))
+    missing = [key for key in coverage.missing if not is_named(key, reset)]
+    missing = [key for key in missing if not (has_output and _STAGE_NORM.match(key))]
     unused = [key for key in coverage.unused if not _FREE.match(key) and key not in getattr(backbone, 'leaves_out', ())]
     problems = []
     if missing:
         problems.append(f'it lacks {len(missing)} tensors that the backbone needs: {some_of(missing)}')
     if unused:
         problems.append(f'the backbone has no place for {len(unused)} tensors of it: {some_of(unused)}')
-    if rotary and not _rotates(backbone, rotary):
-        setting = "plugs=[dict(type='RotaryPosition')]" if rotary == AXIAL else f'rotary={rotary!r}'
-        problems.append(f'its positions are rotated as {rotary!r}, which no tensor needs to show: set {setting}')
+    if rotary and rotary not in _rotations(backbone):
+        problems.append(f'its positions are rotated, which no tensor needs to show: set {rotary}')
     if problems:
         raise ValueError(
             f'{coverage.source} is of another network: {"; ".join(problems)}. docs/checkpoints.md has the arguments of '
@@ -83,24 +79,17 @@ def check_fit(coverage: Coverage, backbone: nn.Module, reset: Collection[str], r
         )
 
 
-def _rotates(backbone: nn.Module, kind: str) -> bool:
-    """True if a backbone has rotary positions of a kind; those of :data:`AXIAL` are a plug's, mixed ones too."""
-    if kind != AXIAL:
-        return getattr(getattr(backbone, 'rotary', None), 'mode', '') == kind
+def _rotations(backbone: nn.Module) -> list[str]:
+    """The settings of a backbone's rotary positions, as formats have them; plugs rotate as Heo et al. in two modes."""
     parts = [part for block in getattr(backbone, 'plugged_blocks', list)() for part in block.plugs.values()]
-    return any(part.plug.name == 'rotary_position' and part.plug.mode in ('axial', 'mixed') for part in parts)
+    modes = [part.plug.mode for part in parts if part.plug.name == 'rotary_position']
+    own = f'rotary={getattr(getattr(backbone, "rotary", None), "mode", None)!r}'
+    return [own, ROTARY_PLUG] if {*modes} & {'axial', 'mixed'} else [own]
 
 
 def is_named(key: str, names: Collection[str]) -> bool:
     """True if a tensor has one of these names, or parts of names such as ``'layers.11'``, in its own."""
     return any(f'.{name}.' in f'.{key}.' for name in names)
-
-
-def _is_further_output(key: str, stages: Collection[str]) -> bool:
-    """True for a norm of an output that a classifier, which has one stage's norm alone, does not have."""
-    match = _STAGE_NORM.match(key)
-    is_downstream = key.startswith('downstream_norms.')  # a classifier has none of them
-    return match is not None and (not stages if is_downstream else len(stages) == 1 and match[1] not in stages)
 
 
 # --- a whole model's weights ---
@@ -115,8 +104,8 @@ def check_state(
     is the config of their training, see :func:`~vitplug.checkpoints.settings.read_settings`.
 
     Raises:
-        ValueError: If a number is not finite, or a tensor of another type, of another grid of tokens or, if ``exact``,
-            of another shape than the model's.
+        ValueError: If a number is not finite, or a tensor of another type or, if ``exact``, of another shape than the
+            model's, or if the settings show another network, see :func:`~vitplug.checkpoints.settings.check_settings`.
     """
     own = model.state_dict()
     # Masks and the like hold infinity in every model.
@@ -125,10 +114,9 @@ def check_state(
     for name, value in state.items():
         if name in own and own[name].is_floating_point() and value.dtype not in FLOATS:
             raise ValueError(
-                f'{path}: {name} is stored as {value.dtype}: expected one of {[str(kind) for kind in FLOATS]}; '
-                'get a file with the original, unconverted weights'
+                f'{path}: {name} is stored as {value.dtype}: get a file with the original, unconverted weights'
             )
-    check_grid(model, state, settings, path)
+    check_settings(model, state, settings, path)
     if changed := [name for name in own if exact and name in state and own[name].shape != state[name].shape]:
         raise misfit(path, changed, len(own))
 

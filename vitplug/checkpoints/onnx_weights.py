@@ -11,10 +11,6 @@ from torch import Tensor
 FOLDED = re.compile(r'onnx::\w+$')
 
 
-class Folded(ValueError):
-    """Tensors of an ONNX file whose names are lost."""
-
-
 def read_onnx(path: Path) -> dict[str, Tensor]:
     """The named initialisers of a graph, and those whose name the node that uses them tells.
 
@@ -23,7 +19,7 @@ def read_onnx(path: Path) -> dict[str, Tensor]:
 
     Raises:
         ImportError: If the package `onnx` is missing.
-        Folded: If the exporter has folded another tensor, so that nothing tells its name.
+        OSError: If the exporter has folded another tensor, so that nothing tells its name.
     """
     try:
         import onnx
@@ -39,7 +35,7 @@ def read_onnx(path: Path) -> dict[str, Tensor]:
     left = {name: tuple(tensor.shape) for name, tensor in folded.items() if tensor.numel() > 1}
     if left:
         name, shape = next(iter(left.items()))
-        raise Folded(
+        raise OSError(
             f'{path}: {len(left)} tensors have lost their names, such as {name} of {shape}: export the model again '
             'with do_constant_folding=False, or convert its checkpoint of torch'
         )

@@ -110,6 +110,5 @@ def fit_bias_table(table: Tensor, wanted: Tensor, name: str) -> Tensor:
     source, target = isqrt(table.shape[0]), isqrt(wanted.shape[0])
     if source * source != table.shape[0] or source % 2 == 0:
         raise ValueError(f'{name}: the checkpoint has {table.shape[0]} entries, which belong to no square window')
-    print_log(f'resizing {name} from {source}x{source} offsets to {target}x{target}', logger='current')
     image = table.T.unflatten(1, (source, source))[None]
     return resize_position_map(image, (target, target), 'bicubic')[0].flatten(1).T

@@ -6,20 +6,20 @@ from collections.abc import Collection, Mapping
 
 import torch
 from mmengine.logging import print_log
-from mmengine.model.weight_init import update_init_info
 from torch import Tensor, nn
 
 from vitplug.plugs.plug_set import is_plug
 from vitplug.registry import WEIGHT_INITIALIZERS
 
-from .files import WRONG_SHAPES, find_meta, find_weights, local_file, read_checkpoint
+from .files import WRONG_SHAPES, find_weights, read_checkpoint, some_of
 from .fit import Coverage, check_fit, check_state, is_named
 from .formats import convert, is_derived
-from .settings import read_settings
-from .unseen import BACKBONE, check_unseen, describe_unseen, listed
+from .settings import BACKBONE, read_settings
 
 # mmpretrain's two key prefixes of a classification layer; a model has one of them.
 CLASSIFIERS = ('head.fc.', 'head.layers.head.')
+# Biases that timm's DINOv3 and mmseg's ViT are built without.
+MAY_LACK_BIAS = (r'layers\.\d+\.attn\.qkv\.', r'patch_embed\.projection\.')
 
 
 @WEIGHT_INITIALIZERS.register_module()
@@ -45,8 +45,6 @@ class Pretrained:
             if hasattr(part, 'init_weights') and not getattr(part, 'is_init', False):
                 part.init_weights()
         load_pretrained(module, self.checkpoint, **self.settings)
-        if hasattr(module, '_params_init_info'):
-            update_init_info(module, f'vitplug.Pretrained: {self.checkpoint}')
 
 
 def loads_checkpoint(init_cfg: Mapping | Collection[Mapping] | None) -> bool:
@@ -77,8 +75,7 @@ def load_pretrained(
             lacks or has no place for the file's, if its config states other settings that tensors do not show, or if
             tensors do not fit. Some may have been loaded.
     """
-    path = local_file(checkpoint)
-    return load_content(module, read_checkpoint(path), path, prefix, reset)
+    return load_content(module, read_checkpoint(checkpoint), checkpoint, prefix, reset)
 
 
 def load_content(
@@ -86,7 +83,6 @@ def load_content(
 ) -> Coverage:
     """The same of the content of a checkpoint that has been read from ``path``."""
     weights, place = find_weights(content, path)
-    settings = read_settings(find_meta(content))
     backbone = getattr(module, 'backbone', module)
     own = {key: value for key, value in module.state_dict().items() if not is_derived(key)}
     wanted, outside = _split(own) if backbone is not module else (own, {})
@@ -94,8 +90,9 @@ def load_content(
         state, known, _ = convert(weights, prefix)
         given, others = _split(_without(state, reset, own))
         heads, beside = _choose_heads(others, outside)
-        check_state(backbone, given, settings, path)
-        zeros = [key for key in wanted if key not in given and re.fullmatch(known.without_bias, key)]
+        check_state(backbone, given, read_settings(content), path)
+        if zeros := _biases_of_none(wanted, given):
+            print_log(f'{path}: biases that its network does not have are 0: {some_of(zeros, 3)}', logger='current')
         given |= {key: torch.zeros_like(wanted[key]) for key in zeros}
         # What remains after the hosts' hooks, which rename and leave out what plugs have made of no use.
         missing, unused = backbone.load_state_dict(given, strict=False)
@@ -103,21 +100,18 @@ def load_content(
     except WRONG_SHAPES as error:
         raise ValueError(str(error) if str(path) in str(error) else f'{path}: {error}') from error
     missing = [key for key in missing if key in wanted and not key.endswith('.num_batches_tracked')]
-    loaded = [key for key in wanted if key not in missing and key not in zeros]
+    loaded = [key for key in wanted if key not in missing]
     coverage = Coverage(
         source=f'{path} ({known.name}{place and f", {place}"})',
         loaded=[key for key in loaded if not is_plug(key)],
         resized=[key for key in loaded if key in given and given[key].shape != wanted[key].shape],
-        zeros=zeros,
         missing=[key for key in missing if not is_plug(key)],
         plugs=[key for key in missing if is_plug(key)],
         heads=[key for key in outside if key not in heads and not key.endswith('.num_batches_tracked')],
         unused=[key for key in unused if not is_derived(key)],
         beside=beside,
-        unseen=', '.join(f'{name} {listed(values)}' for name, values in describe_unseen(backbone).items()),
     )
     check_fit(coverage, backbone, reset, known.rotary)
-    check_unseen(settings, backbone, path)
     print_log(str(coverage), logger='current')
     return coverage
 
@@ -126,6 +120,13 @@ def _split(state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Te
     """The tensors of the backbone of a model, by its own names, and the others."""
     inside = {key.removeprefix(BACKBONE): value for key, value in state.items() if key.startswith(BACKBONE)}
     return inside, {key: value for key, value in state.items() if not key.startswith(BACKBONE)}
+
+
+def _biases_of_none(wanted: Collection[str], given: Collection[str]) -> list[str]:
+    """Biases that the file's network was built without, which is as if they were 0: it has none of their kind."""
+    kinds = [kind for kind in MAY_LACK_BIAS if not any(re.fullmatch(f'{kind}bias', key) for key in given)]
+    lacking = [key for key in given if any(re.fullmatch(f'{kind}weight', key) for kind in kinds)]
+    return [bias for key in lacking if (bias := f'{key.removesuffix("weight")}bias') in wanted]
 
 
 def _choose_heads(others: dict[str, Tensor], own: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
@@ -141,9 +142,7 @@ def _choose_heads(others: dict[str, Tensor], own: Mapping[str, Tensor]) -> tuple
 
 def _without(given: Mapping[str, Tensor], reset: Collection[str], own: Collection[str]) -> dict[str, Tensor]:
     """Drops the tensors with a part of their name in ``reset``, a misspelt name in which is refused."""
-    if isinstance(reset, str):
-        raise ValueError(f'reset={reset!r}: expected a list of parts of names, such as [{reset!r}]')
     unknown = [name for name in reset if not any(is_named(key, [name]) for key in (*given, *own))]
     if unknown:
-        raise ValueError(f'reset={list(reset)}: no tensor has {unknown} in its name; remove it')
+        raise ValueError(f'reset={reset!r}: no tensor has {unknown} in its name: expected a list of parts of names')
     return {key: value for key, value in given.items() if not is_named(key, reset)}

@@ -38,13 +38,14 @@ def sharded_parts(checkpoint: Mapping[str, Any]) -> Iterator[tuple[str, dict]]:
         yield f'optimizer/state/{index}', state
 
 
-def read_shards(folder: Path, rest: dict, allocate: Callable[[torch.Size, torch.dtype], Tensor]) -> dict[str, Any]:
+def read_shards(folder: Path, rest: dict, allocate: Callable[..., Tensor] = torch.empty) -> dict[str, Any]:
     """The content of a sharded checkpoint.
 
     Args:
         folder: The folder.
         rest: The content of its :data:`REST`, which is completed.
-        allocate: Gives memory for a tensor of a shape and type: a whole one, or the shard of this process.
+        allocate: Gives memory for a tensor of a shape and ``dtype``: a whole one on the CPU, or the shard of this
+            process.
 
     Raises:
         ValueError: If the folder is broken or lacks a file.
@@ -52,7 +53,7 @@ def read_shards(folder: Path, rest: dict, allocate: Callable[[torch.Size, torch.
     reader = dcp.FileSystemReader(folder)
     try:
         described = reader.read_metadata().state_dict_metadata
-        tensors = {name: allocate(entry.size, entry.properties.dtype) for name, entry in described.items()}
+        tensors = {name: allocate(entry.size, dtype=entry.properties.dtype) for name, entry in described.items()}
         with warnings.catch_warnings():
             warnings.filterwarnings('ignore', 'torch.distributed is disabled')  # as meant: each process reads alone
             dcp.load(tensors, storage_reader=reader, no_dist=True)
@@ -66,8 +67,3 @@ def read_shards(folder: Path, rest: dict, allocate: Callable[[torch.Size, torch.
             'or not whole; go on from another checkpoint'
         ) from error
     return rest
-
-
-def read_whole(folder: Path, rest: dict) -> dict[str, Any]:
-    """The content of a sharded checkpoint with whole tensors on the CPU, as :func:`read_shards`."""
-    return read_shards(folder, rest, lambda size, dtype: torch.empty(size, dtype=dtype))

@@ -16,10 +16,9 @@ from torch import nn
 
 from vitplug.hosting import PluggedModel
 
-from .files import find_meta, local_file, read_checkpoint
+from .files import read_checkpoint
 from .pretrained import Pretrained, load_content
-from .settings import read_settings
-from .unseen import check_unseen
+from .settings import check_settings, read_settings
 
 
 def refuse_pickled_code() -> None:
@@ -36,7 +35,7 @@ def load_from_file(filename: str, map_location=None) -> dict:
     Raises:
         ValueError or OSError: As :func:`~vitplug.checkpoints.files.read_checkpoint`.
     """
-    content = read_checkpoint(local_file(filename))
+    content = read_checkpoint(filename)
     # mmengine runs this text, a config of years ago, to count the GPUs of the training that is resumed.
     if isinstance(content.get('meta'), dict):
         content['meta'].pop('config', None)
@@ -46,7 +45,6 @@ def load_from_file(filename: str, map_location=None) -> dict:
 def read_files_of_others() -> None:
     """Makes mmengine's ``Pretrained``, ``load_from`` and ``load_checkpoint`` read every known format into hosts."""
     initialise, load = PretrainedInit.__call__, checkpoint._load_checkpoint_to_model
-    read, last = checkpoint._load_checkpoint, {}
 
     @wraps(initialise)
     def initialise_host(self: PretrainedInit, module: nn.Module) -> None:
@@ -55,25 +53,17 @@ def read_files_of_others() -> None:
         else:
             initialise(self, module)
 
-    @wraps(read)
-    def read_and_note(filename: str, *args, **settings):
-        content = read(filename, *args, **settings)
-        last.update(content=id(content), file=filename)  # mmengine loads the content without its name
-        return content
-
     @wraps(load)
     def load_into_host(model: nn.Module, content: Mapping, *args, **settings):
         inner = model.module if is_model_wrapper(model) else model
-        path = last['file'] if last.get('content') == id(content) else 'the checkpoint'
+        path = 'the checkpoint'  # whose name mmengine has printed by then
         if has_host(inner) and not has_all_tensors(content, inner):
             load_content(inner, content, path)
             return content
-        if has_host(inner):
-            check_unseen(read_settings(find_meta(content)), getattr(inner, 'backbone', inner), path)
+        check_settings(inner, content.get('state_dict', content), read_settings(content), path)
         return load(model, content, *args, **settings)
 
     PretrainedInit.__call__ = initialise_host
-    checkpoint._load_checkpoint = runner._load_checkpoint = read_and_note
     checkpoint._load_checkpoint_to_model = runner._load_checkpoint_to_model = load_into_host
 
 
@@ -84,7 +74,5 @@ def has_host(module: nn.Module) -> bool:
 
 def has_all_tensors(content: Mapping, model: nn.Module) -> bool:
     """Whether a checkpoint has every tensor of a model, as the files that its training writes; mmengine loads these."""
-    state = content.get('state_dict', content)
-    given = {str(key).removeprefix('module.'): value for key, value in state.items()}
-    wanted = model.state_dict()
-    return all(key in given and value.shape == given[key].shape for key, value in wanted.items())
+    given = content.get('state_dict', content)
+    return all(key in given and value.shape == given[key].shape for key, value in model.state_dict().items())

@@ -10,7 +10,6 @@ from mmpretrain.structures import DataSample
 from torch import Tensor, nn
 
 from vitplug.checkpoints import find_weights, read_checkpoint
-from vitplug.checkpoints.files import local_file
 from vitplug.checkpoints.fit import load_state
 from vitplug.registry import MODELS
 
@@ -53,7 +52,7 @@ class DistilledClassifier(ImageClassifier):
                 f'{self.teacher_cfg}; set --cfg-options model.teacher_checkpoint=PATH'
             )
         teacher = MODELS.build(self.teacher_cfg).eval().requires_grad_(False)
-        weights, _ = find_weights(read_checkpoint(local_file(self.teacher_checkpoint)), self.teacher_checkpoint)
+        weights, _ = find_weights(read_checkpoint(self.teacher_checkpoint), self.teacher_checkpoint)
         # mmpretrain wraps a timm model as `model`.
         prefixes = {name.partition('.')[0] for name in teacher.state_dict()}
         has_prefix = all(key.startswith('model.') for key in weights)

@@ -16,7 +16,6 @@ from vitplug.checkpoints.files import some_of
 from vitplug.checkpoints.fit import check_state, load_state, misfit
 from vitplug.checkpoints.settings import differences, read_settings
 from vitplug.checkpoints.through_mmengine import has_host
-from vitplug.checkpoints.unseen import check_unseen
 from vitplug.config.parts import model_settings
 from vitplug.registry import HOOKS
 
@@ -47,7 +46,7 @@ class CheckpointFitHook(Hook):
         """Checks the checkpoint."""
         path, model, resumes = str(runner._load_from), bare_model(runner.model), runner._resume
         trains = isinstance(runner._train_loop, BaseLoop)
-        settings = read_settings(checkpoint.get('meta') or {})
+        settings = read_settings(checkpoint)
         if trains and not resumes:
             given, state = model_weights(checkpoint), model.state_dict()
             check_state(model, given, settings, path)
@@ -82,10 +81,8 @@ def load_for_inference(path: str, model: nn.Module, checkpoint: Mapping, cfg: Co
 
     Where a training resumes, nothing may be resized, as the optimizer's state would not be.
     """
-    given, settings = model_weights(checkpoint), read_settings(checkpoint.get('meta') or {})
+    given, settings = model_weights(checkpoint), read_settings(checkpoint)
     check_state(model, given, settings, path, exact=resumes)
-    if has_host(model):
-        check_unseen(settings, getattr(model, 'backbone', model), path)
     _list_changes(path, settings, cfg)
     unexpected = load_state(model, given, path)
     if unexpected:

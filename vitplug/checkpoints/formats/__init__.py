@@ -9,11 +9,11 @@ from typing import NamedTuple
 from torch import Tensor
 
 from ..files import some_of
-from . import others, papers, vit
+from . import others, vit
 from .format import Format, State
 
 #: All formats. Where a checkpoint has the keys of several, the first is taken: the more special one.
-FORMATS = (*others.FORMATS, *papers.FORMATS, *vit.FORMATS)
+FORMATS = (*others.FORMATS, *vit.FORMATS)
 # Tables that every model computes from its shapes.
 _DERIVED = re.compile(
     r'(?:.*\.)?(?:relative_position_index|attn_mask|rel_coords_log|relative_coords_table|rope\.freqs_(?:cos|sin))'
@@ -67,12 +67,6 @@ def convert(state: State, prefix: str | None = None) -> Converted:
     if not any(key.startswith(prefix) for key in state):
         raise ValueError(f'prefix={prefix!r}: no key begins with it; the keys are {some_of(state)}')
     state = {key.removeprefix(prefix): state[key] for key in state if key not in left_out}
-    if updates := [key for key in state if re.search(r'(?:^|\.)lora_\w', key)]:
-        raise ValueError(
-            f'the file has low-rank updates beside its weights ({some_of(updates, 2)}), and what they change is not in '
-            'them: merge them where they were trained (loralib: model.eval() does; peft: model.merge_and_unload()) '
-            "and save the tensors whose names have no 'lora_'"
-        )
     source, inner = recognise(state)
     outer = inner.removesuffix('backbone.')
     inside = {key.removeprefix(inner): value for key, value in state.items() if key.startswith(inner)}

@@ -1,8 +1,16 @@
-"""Networks with stages, and MLP-Mixer and T2T-ViT, of their authors, timm, OpenMMLab and Hugging Face."""
+"""Networks with stages, MLP-Mixer, T2T-ViT, and the plain ViTs that authors of the papers released.
+
+ReSwin has no alpha, so its weights are those of a Swin.
+"""
 
 import re
+from math import isqrt
+
+import torch
+import torch.nn.functional as F
 
 from .format import Format, State
+from .vit import NAMES, QKV
 
 # --- Swin ---
 
@@ -15,8 +23,6 @@ _SWIN_NAMES = (
 _V2 = 'layers.0.blocks.0.attn.logit_scale'
 # timm's first patch merging is in layers.1 (or missing), the original's in layers.0.
 _IN_LAYER_0 = 'layers.0.downsample.reduction.weight'
-
-
 TIMM_SWIN = Format(
     'timm Swin',
     'layers.(?:1.downsample.reduction.weight|0.blocks.0.attn.relative_position_bias_table)',
@@ -26,7 +32,6 @@ ORIGINAL_SWIN = Format(
     'original Swin',
     _IN_LAYER_0,
     ('layers.{}.downsample:merged = stages.{}.downsample, norm{}', *_SWIN_NAMES),  # norms of detectors' outputs
-    strict=True,  # Hugging Face's files have these keys, and others
 )
 # In the second version, the norm of a merging comes after the reduction.
 TIMM_SWIN_V2 = Format(
@@ -44,13 +49,12 @@ ORIGINAL_SWIN_V2 = Format(
         'layers.{}.downsample.reduction:merged = stages.{+1}.downsample.reduction',
         *('layers.{}.downsample = stages.{+1}.downsample, norm{}', *_SWIN_NAMES),
     ),
-    strict=True,
 )
-# Early files have `norm` for the last norm, without a number.
-_MM_SWIN = ('norm = norm{last}, absolute_pos_embed:image',)
-_TABLE = 'stages.{}.blocks.{}.attn.w_msa.relative_position_bias_table'
-MM_SWIN = Format('OpenMMLab Swin', _TABLE, _MM_SWIN)
-MM_SWIN_V2 = Format('OpenMMLab Swin V2', 'stages.{}.blocks.{}.attn.w_msa.logit_scale', _MM_SWIN)
+MM_SWIN = Format(
+    'OpenMMLab Swin',
+    'stages.{}.blocks.{}.attn.w_msa.(?:relative_position_bias_table|logit_scale)',
+    ('norm = norm{last}',),  # of early files, without a number
+)
 
 # --- MViTv2 ---
 
@@ -77,8 +81,7 @@ def _through_stages(theirs: State) -> State:
     return {_BLOCK_OF_STAGE.sub(renamed, key): value for key, value in theirs.items()}
 
 
-ORIGINAL_MVIT = Format('original MViT', f'{_POOL_K} patch_embed.proj.weight', _MVIT_NAMES, strict=True)
-REMVIT = Format('ReMViT', f'{_POOL_K} alpha', _MVIT_NAMES, strict=True)
+ORIGINAL_MVIT = Format('original MViT or ReMViT', f'{_POOL_K} patch_embed.proj.weight', _MVIT_NAMES)
 TIMM_MVIT = Format('timm MViT', 'stages.{}.blocks.{}.attn.pool_k.weight', _MVIT_NAMES, prepare=_through_stages)
 MM_MVIT = Format('OpenMMLab MViT', f'{_POOL_K} patch_embed.projection.weight')
 
@@ -98,16 +101,17 @@ MM_MIXER = Format('OpenMMLab MLP-Mixer', 'layers.{}.token_mix.layers.0.0.weight'
 
 # --- PiT, whose names vitplug has ---
 
-_PIT_QKV = 'transformers.{}.blocks.{}.attn.qkv.weight'
-_PIT_NAMES = (
-    # The authors count the poolings between the stages, timm gives them to the stage after.
-    'patch_embed, cls_token, pos_embed, norm, transformers.{}.pool, pools.{} = transformers.{+1}.pool',
-    'head_dist = .head.layers.head_dist, head = .head.layers.head',
-    '[transformers.{}.blocks.{}]',
-    'norm1, attn.qkv, attn.proj, norm2, mlp.fc1, mlp.fc2',
+PIT = Format(
+    'original or timm PiT',
+    'transformers.{}.blocks.{}.attn.qkv.weight',
+    (
+        # The authors count the poolings between the stages, timm gives them to the stage after.
+        'patch_embed, cls_token, pos_embed, norm, transformers.{}.pool, pools.{} = transformers.{+1}.pool',
+        'head_dist = .head.layers.head_dist, head = .head.layers.head',
+        '[transformers.{}.blocks.{}]',
+        'norm1, attn.qkv, attn.proj, norm2, mlp.fc1, mlp.fc2',
+    ),
 )
-TIMM_PIT = Format('timm PiT', _PIT_QKV, _PIT_NAMES)
-ORIGINAL_PIT = Format('original PiT', f'{_PIT_QKV} pools.0.conv.weight', _PIT_NAMES)
 
 # --- T2T-ViT ---
 
@@ -123,7 +127,6 @@ ORIGINAL_T2T = Format(
         'mlp.0 = ffn.layers.0.0, mlp.2 = ffn.layers.1',
         *('[blocks.{} = encoder.{}]', _T2T_BLOCK),
     ),
-    strict=True,
 )
 MM_T2T = Format('OpenMMLab T2T-ViT', f'{_PROJECT} encoder.{{}}.attn.qkv.weight')
 
@@ -138,12 +141,91 @@ ORIGINAL_LVT = Format(
         'backbone = .backbone, norm, downstream_norms, post_network, cls_token',
         'aux_head = .head.aux_head, head = .head.layers.head',
     ),
-    strict=True,
 )
 MM_LVT = Format('vitplug LVT', f'{_QUERIES} {_NORM}')
 
+# --- Refined-ViT, which fits `scheme='official'` of the plug ---
+
+
+def _complete_refiner(theirs: State) -> State:
+    """Adds what the plug keeps beside the weights: tokens of the batch norms' statistics, and scales of 1.
+
+    The first code has no scale of the MLPs' channels, which later code has.
+    """
+    tokens, completed = torch.tensor([theirs['pos_embed'].shape[1]]), dict(theirs)
+    for key, value in theirs.items():
+        block, _, part = key.partition('.attn.adapt_bn.')
+        if part == 'weight':
+            completed[f'{block}.attn.reference_tokens'] = tokens
+        block, _, part = key.partition('.norm2.')
+        if part == 'weight':
+            completed.setdefault(f'{block}.mlp.scale_channel', torch.ones_like(value))
+    return completed
+
+
+REFINED_VIT = Format(
+    'Refined-ViT',
+    f'{QKV} blocks.{{}}.attn.adapt_bn.weight pos_embed',
+    (
+        'patch_embed.conv{} = patch_embed.stem.{-1}.conv, patch_embed.bn{} = patch_embed.stem.{-1}.bn',
+        'blocks.{}.mlp.scale_channel = layers.{}.plugs.refiner.mlp_end.scale, aux_head = .head.aux_head',
+        *NAMES,
+        '[blocks.{}.attn = layers.{}.plugs.refiner.map]',
+        'DLA.conv_exp.weight = expand, DLA.bn1 = expand_bn, DLA.depth_sep_conv.weight = local, DLA.bn2 = local_bn',
+        'DLA.conv_pro.weight = reduce, DLA.bn3 = reduce_bn, adapt_bn, reference_tokens',
+    ),
+    prepare=_complete_refiner,
+)
+
+# --- ReViT: the host's names and one alpha ---
+
+REVIT = Format(
+    'ReViT',
+    f'{QKV} alpha',
+    ('alpha = plugs.residual_attention.start.alpha.residual_alpha, head.projection = .head.fc', *NAMES),
+)
+
+# --- BViT, whose host has a convolution of 7 x 7 before patches of 16 x 16, and so 7 x 7 tokens at 224 x 224 ---
+
+_STEM, _PATCHES, _TABLE = 'conv', 'to_patch_embedding.1', 'pos_embedding'
+_EMBED = 'patch_embed.projection'
+_REPLACED = (*(f'{part}.{name}' for part in (_STEM, _PATCHES) for name in ('weight', 'bias')), _TABLE)
+STEM_STRIDE = 2
+
+
+def _merge_stem(theirs: State) -> State:
+    """One convolution for both: nothing lies between the first one, of stride 2, and the patches.
+
+    For a host with ``patch_size=32, patch_cfg=dict(kernel_size=37, padding=3), qkv_bias=False``.
+    """
+    # The code stores a position for each patch of the image, and sees patches of half the image.
+    side = isqrt(theirs[_TABLE].shape[1] - 1) // STEM_STRIDE
+    positions = theirs[_TABLE][:, : 1 + side**2]
+    stem, patches = theirs[f'{_STEM}.weight'], theirs[f'{_PATCHES}.weight']
+    side = isqrt(patches.shape[1] // 3)
+    dtype = patches.dtype
+    stem, patches = stem.double(), patches.double().unflatten(1, (side, side, 3)).movedim(-1, 1)
+    weight = F.conv_transpose2d(patches, stem, stride=STEM_STRIDE)
+    bias = theirs[f'{_PATCHES}.bias'].double() + patches.sum(dim=(2, 3)) @ theirs[f'{_STEM}.bias'].double()
+    others = {key: value for key, value in theirs.items() if key not in _REPLACED}
+    return {**others, f'{_EMBED}.weight': weight.to(dtype), f'{_EMBED}.bias': bias.to(dtype), _TABLE: positions}
+
+
+BVIT = Format(
+    'BViT',
+    ' '.join(('transformer.layers.{}.0.fn.to_qkv.weight', *_REPLACED)),
+    (
+        f'{_EMBED}, cls_token, {_TABLE} = pos_embed, mlp_head.0 = ln1, mlp_head.1 = .head.layers.head',
+        '[transformer.layers.{} = layers.{}]',
+        '0.norm = ln1, 0.fn.to_qkv = attn.qkv, 0.fn.to_out.0 = attn.proj',
+        '1.norm = ln2, 1.fn.net.0 = ffn.layers.0.0, 1.fn.net.3 = ffn.layers.1',
+    ),
+    prepare=_merge_stem,
+)
+
 #: In the order in which they are tried, the more special first.
 FORMATS = (
-    *(REMVIT, ORIGINAL_T2T, MM_T2T, ORIGINAL_LVT, MM_LVT, ORIGINAL_PIT, TIMM_PIT, ORIGINAL_MVIT, MM_MVIT, TIMM_MVIT),
-    *(MM_SWIN_V2, ORIGINAL_SWIN_V2, TIMM_SWIN_V2, MM_SWIN, ORIGINAL_SWIN, TIMM_SWIN, MM_MIXER, TIMM_MIXER),
+    *(ORIGINAL_T2T, MM_T2T, ORIGINAL_LVT, MM_LVT, PIT, ORIGINAL_MVIT, MM_MVIT, TIMM_MVIT),
+    *(ORIGINAL_SWIN_V2, TIMM_SWIN_V2, MM_SWIN, ORIGINAL_SWIN, TIMM_SWIN, MM_MIXER, TIMM_MIXER),
+    *(REFINED_VIT, REVIT, BVIT),
 )

@@ -1,14 +1,13 @@
 """Plain ViTs of timm, OpenMMLab, Meta, OpenAI and Hugging Face, foundation models too; they differ in names alone."""
 
-import re
-
 import torch.nn.functional as F
 
 from .format import Format, State, is_gated
 
 #: The key by which timm's ViT and its descendants are recognised.
 QKV = 'blocks.{}.attn.qkv.weight'
-_BIAS_OF_QKV = r'layers\.\d+\.attn\.qkv\.bias'
+#: The setting for the rotary positions of Heo et al.
+ROTARY_PLUG = "plugs=[dict(type='RotaryPosition')]"
 
 # What timm and Meta name alike.
 _BLOCKS = '[blocks.{} = layers.{}]'
@@ -30,7 +29,6 @@ MMSEG_VIT = Format(
         'attn.attn.in_proj_weight = attn.qkv.weight, attn.attn.in_proj_bias = attn.qkv.bias',
         'attn.attn.out_proj = attn.proj',
     ),
-    without_bias=r'patch_embed\.projection\.bias',
 )
 
 # --- timm's ViT ---
@@ -41,15 +39,10 @@ NAMES = (
     'head_dist = .head.layers.head_dist, head = .head.layers.head',
     _BLOCKS,
     f'attn.qkv, {_ATTENTION}, {_MLP}, {_HALVES_AS_MLP}, {_SCALES}, {_GAMMAS}',
-    """
-    attn.rel_pos.mlp = plugs.rel_pos_mlp.bias
-    attn.gate = plugs.gated_attention.heads.gate
-    attn.lambda_q1 = plugs.differential_attention.map.lambda_q1
-    attn.lambda_k1 = plugs.differential_attention.map.lambda_k1
-    attn.lambda_q2 = plugs.differential_attention.map.lambda_q2
-    attn.lambda_k2 = plugs.differential_attention.map.lambda_k2
-    attn.sub_norm = plugs.differential_attention.map
-    """,
+    'attn.rel_pos.mlp = plugs.rel_pos_mlp.bias, attn.gate = plugs.gated_attention.heads.gate',
+    'attn.sub_norm = plugs.differential_attention.map',
+    '[blocks.{}.attn = layers.{}.plugs.differential_attention.map]',
+    'lambda_q1, lambda_k1, lambda_q2, lambda_k2',
 )
 
 
@@ -89,17 +82,16 @@ TIMM_ROPE_VIT = Format(
     'timm ViT with rotary positions',
     f'{QKV} blocks.{{}}.gamma_1',
     NAMES,
-    rotary='axial or mixed',
+    rotary=ROTARY_PLUG,
     prepare=_split_frequencies,
 )
 
 # --- timm's EVA: EVA-02, DINOv3 ---
 
-_EVA_BIAS = 'attn.q_bias+attn.k_bias?+attn.v_bias = attn.qkv.bias'
 _EVA = (
     f'{_EMBEDDING}, mask_token, reg_token = storage_tokens, fc_norm = ln2, head = .head.layers.head',
     _BLOCKS,
-    f'{_EVA_BIAS}, attn.qkv, attn.q_proj+attn.k_proj?+attn.v_proj = attn.qkv',
+    'attn.q_bias+attn.k_bias+attn.v_bias = attn.qkv.bias, attn.qkv, attn.q_proj+attn.k_proj+attn.v_proj = attn.qkv',
     f'{_ATTENTION}, {_MLP}, {_HALVES_AS_MLP}, mlp.fc1_g+mlp.fc1_x = ffn.w12, mlp.norm = ffn.norm, {_GAMMAS}',
 )
 
@@ -111,35 +103,25 @@ def _check_eva02(theirs: State) -> State:
     return theirs
 
 
-# Biases of q, k and v: timm leaves them out where those of the released weights are 0.
 TIMM_DINOV3 = Format(
     'timm DINOv3',
     # Others of timm with rotary positions have no such norm.
     f'{QKV} blocks.{{}}.gamma_1 reg_token norm.weight',
     _EVA,
-    without_bias=_BIAS_OF_QKV,
-    rotary='dinov3',
+    rotary="rotary='dinov3'",
 )
 TIMM_ROPE_REGISTERS = Format(
     'timm ViT with registers and rotary positions',
     # Without a class token and a norm of all tokens: vit_*_rope_reg*_gap_*.
     f'{QKV} blocks.{{}}.gamma_1 reg_token fc_norm.weight',
     _EVA,
-    without_bias=_BIAS_OF_QKV,
-    rotary='eva02',
+    rotary="rotary='eva02'",
 )
 TIMM_EVA02 = Format(
-    'timm EVA-02-T or S',
-    f'{QKV} blocks.{{}}.attn.q_bias pos_embed',
+    'timm EVA-02',
+    'blocks.{}.attn.(?:q_bias|q_proj.weight) pos_embed',
     _EVA,
-    rotary='eva02',
-    prepare=_check_eva02,
-)
-TIMM_EVA02_LARGE = Format(
-    'timm EVA-02-B or L',
-    'blocks.{}.attn.q_proj.weight blocks.{}.mlp.fc1_g.weight',
-    _EVA,
-    rotary='eva02',
+    rotary="rotary='eva02'",
     prepare=_check_eva02,
 )
 _META_SWIGLU = 'mlp.w12 = ffn.w12, mlp.w1+mlp.w2 = ffn.w12, mlp.w3 = ffn.w3'
@@ -147,18 +129,17 @@ ORIGINAL_EVA02 = Format(
     'original EVA-02',
     'blocks.{}.attn.q_proj.weight blocks.{}.attn.q_bias',
     (*_EVA, f'{_META_SWIGLU}, mlp.ffn_ln = ffn.norm'),
-    rotary='eva02',
+    rotary="rotary='eva02'",
 )
 
 # --- Meta ---
 
 
 def _apply_masks(theirs: State) -> State:
-    """Blocks may be in chunks, and biases of keys are masked; a masked entry may be anything, NaN as well."""
-    plain = {re.sub(r'^blocks\.\d+\.(\d+\.)', r'blocks.\1', key): value for key, value in theirs.items()}
-    masks = {key: plain.pop(key) for key in list(plain) if key.endswith('.qkv.bias_mask')}
-    biases = {key.removesuffix('_mask'): mask == 0 for key, mask in masks.items()}
-    return plain | {key: plain[key].masked_fill(is_hidden, 0) for key, is_hidden in biases.items()}
+    """Biases of keys are masked; a masked entry may be anything, NaN as well."""
+    plain = {key: value for key, value in theirs.items() if not key.endswith('.qkv.bias_mask')}
+    masks = {key.removesuffix('_mask'): theirs[key] for key in theirs if key not in plain}
+    return plain | {key: plain[key].masked_fill(mask == 0, 0) for key, mask in masks.items()}
 
 
 _META = (
@@ -166,44 +147,34 @@ _META = (
     'local_cls_norm, mask_token',  # of pre-training alone
     *(_BLOCKS, f'attn.qkv, {_ATTENTION}, {_MLP}, {_SCALES}, {_META_SWIGLU}'),
 )
-_CHUNKED = r'blocks.(?:{}.)?{}.'
-META_DINOV2 = Format(
-    'Meta DINOv2',
-    f'{_CHUNKED}attn.qkv.weight {_CHUNKED}ls1.gamma mask_token pos_embed',
-    _META,
-    prepare=_apply_masks,
-)
+META_DINOV2 = Format('Meta DINOv2', f'{QKV} blocks.{{}}.ls1.gamma mask_token pos_embed', _META)
 META_DINOV3 = Format(
     'Meta DINOv3',
     f'{QKV} rope_embed.periods',
     _META,
-    without_bias=_BIAS_OF_QKV,
-    rotary='dinov3',
+    rotary="rotary='dinov3'",
     prepare=_apply_masks,
 )
 
 # --- Hugging Face ---
 
 _SELF = 'attention.attention'
-_QUERY = f'encoder.layer.{{}}.{_SELF}.query.weight'
-_BERT = (
-    'embeddings.cls_token = cls_token, embeddings.distillation_token = dist_token',
-    'embeddings.register_tokens = storage_tokens, embeddings.mask_token = mask_token',
-    'embeddings.position_embeddings = pos_embed, embeddings.patch_embeddings.projection = patch_embed.projection',
-    'layernorm = ln1, pooler.layernorm = ln2, pooler = .pooler',
-    '[encoder.layer.{} = layers.{}]',
-    f'{_SELF}.query+{_SELF}.key+{_SELF}.value = attn.qkv, attention.output.dense = attn.proj',
-    'layernorm_before = ln1, layernorm_after = ln2, norm1 = ln1, norm2 = ln2',
-    'intermediate.dense = ffn.layers.0.0, output.dense = ffn.layers.1',
-    f'{_MLP}, mlp.weights_in = ffn.w12, mlp.weights_out = ffn.w3',
-    'layer_scale1.lambda1 = attn.gamma1.weight, layer_scale2.lambda1 = ffn.gamma2.weight',
-)
 HF_VIT = Format(
-    'Hugging Face ViT',
-    f'{_QUERY} encoder.layer.{{}}.layernorm_before.weight embeddings.position_embeddings',
-    _BERT,
+    'Hugging Face ViT or DINOv2',
+    f'encoder.layer.{{}}.{_SELF}.query.weight embeddings.cls_token',
+    (
+        'embeddings.cls_token = cls_token, embeddings.distillation_token = dist_token',
+        'embeddings.register_tokens = storage_tokens, embeddings.mask_token = mask_token',
+        'embeddings.position_embeddings = pos_embed, embeddings.patch_embeddings.projection = patch_embed.projection',
+        'layernorm = ln1, pooler.layernorm = ln2, pooler = .pooler',
+        '[encoder.layer.{} = layers.{}]',
+        f'{_SELF}.query+{_SELF}.key+{_SELF}.value = attn.qkv, attention.output.dense = attn.proj',
+        'layernorm_before = ln1, layernorm_after = ln2, norm1 = ln1, norm2 = ln2',
+        'intermediate.dense = ffn.layers.0.0, output.dense = ffn.layers.1',
+        f'{_MLP}, mlp.weights_in = ffn.w12, mlp.weights_out = ffn.w3',
+        'layer_scale1.lambda1 = attn.gamma1.weight, layer_scale2.lambda1 = ffn.gamma2.weight',
+    ),
 )
-HF_DINOV2 = Format('Hugging Face DINOv2', f'{_QUERY} encoder.layer.{{}}.layer_scale1.lambda1', _BERT)
 HF_DINOV3 = Format(
     'Hugging Face DINOv3',
     'layer.{}.attention.q_proj.weight layer.{}.layer_scale1.lambda1',
@@ -211,29 +182,29 @@ HF_DINOV3 = Format(
         'embeddings.cls_token = cls_token, embeddings.register_tokens = storage_tokens',
         'embeddings.mask_token = mask_token, embeddings.patch_embeddings = patch_embed.projection, norm = ln1',
         '[layer.{} = layers.{}]',
-        'attention.q_proj+attention.k_proj?+attention.v_proj = attn.qkv, attention.o_proj = attn.proj',
+        'attention.q_proj+attention.k_proj+attention.v_proj = attn.qkv, attention.o_proj = attn.proj',
         'layer_scale1.lambda1 = attn.gamma1.weight, layer_scale2.lambda1 = ffn.gamma2.weight',
         'norm1 = ln1, norm2 = ln2, mlp.up_proj = ffn.layers.0.0, mlp.down_proj = ffn.layers.1',
         'mlp.gate_proj+mlp.up_proj = ffn.w12, mlp.down_proj = ffn.w3',
     ),
-    without_bias=_BIAS_OF_QKV,
-    rotary='dinov3',
+    rotary="rotary='dinov3'",
 )
 
 # --- CLIP and SigLIP ---
 
-_Q_PROJ = 'encoder.layers.{}.self_attn.q_proj.weight'
-_TOWER = (
-    'embeddings.patch_embedding = patch_embed.projection, embeddings.position_embedding.weight:matrix = pos_embed',
-    # The name of the norm as it is spelled there. SigLIP's head pools by attention, which no backbone does.
-    'embeddings.class_embedding:vector = cls_token, pre_layrnorm = pre_norm, head = .attention_pool',
-    'post_layernorm = ln1',
-    '[encoder.layers.{} = layers.{}]',
-    'self_attn.q_proj+self_attn.k_proj+self_attn.v_proj = attn.qkv, self_attn.out_proj = attn.proj',
-    f'layer_norm1 = ln1, layer_norm2 = ln2, {_MLP}',
+HF_CLIP = Format(
+    'Hugging Face CLIP or SigLIP',
+    'encoder.layers.{}.self_attn.q_proj.weight embeddings.patch_embedding.weight',
+    (
+        'embeddings.patch_embedding = patch_embed.projection, embeddings.position_embedding.weight:matrix = pos_embed',
+        # The name of the norm as it is spelled there. SigLIP's head pools by attention, which no backbone does.
+        'embeddings.class_embedding:vector = cls_token, pre_layrnorm = pre_norm, head = .attention_pool',
+        'post_layernorm = ln1',
+        '[encoder.layers.{} = layers.{}]',
+        'self_attn.q_proj+self_attn.k_proj+self_attn.v_proj = attn.qkv, self_attn.out_proj = attn.proj',
+        f'layer_norm1 = ln1, layer_norm2 = ln2, {_MLP}',
+    ),
 )
-HF_CLIP = Format('Hugging Face CLIP', f'{_Q_PROJ} embeddings.class_embedding', _TOWER)
-HF_SIGLIP = Format('Hugging Face SigLIP', f'{_Q_PROJ} embeddings.position_embedding.weight head.probe', _TOWER)
 OPENAI_CLIP = Format(
     'OpenAI CLIP',
     'transformer.resblocks.{}.attn.in_proj_weight class_embedding',
@@ -248,7 +219,6 @@ OPENAI_CLIP = Format(
 
 #: In the order in which they are tried, the more special first.
 FORMATS = (
-    *(MM_VIT, MMSEG_VIT, META_DINOV3, META_DINOV2, ORIGINAL_EVA02, TIMM_EVA02_LARGE),
-    *(TIMM_EVA02, TIMM_ROPE_REGISTERS, TIMM_DINOV3, HF_DINOV3, HF_DINOV2, HF_VIT, HF_CLIP),
-    *(HF_SIGLIP, OPENAI_CLIP, TIMM_ROPE_VIT, TIMM_VIT),
+    *(MM_VIT, MMSEG_VIT, META_DINOV3, META_DINOV2, ORIGINAL_EVA02, TIMM_EVA02, TIMM_ROPE_REGISTERS),
+    *(TIMM_DINOV3, HF_DINOV3, HF_VIT, HF_CLIP, OPENAI_CLIP, TIMM_ROPE_VIT, TIMM_VIT),
 )
