@@ -117,10 +117,6 @@ class Format:
         matches = ((re.fullmatch(pattern, key) for key in keys) for pattern in patterns)
         return set.intersection(*({match[1] for match in found if match} for found in matches))
 
-    def rename(self, key: str) -> str:
-        """vitplug's name of a tensor."""
-        return _find(key, read_table(self.names))[1]
-
     def to_vitplug(self, state: State) -> dict[str, Tensor]:
         """This format's weights with vitplug's keys.
 
