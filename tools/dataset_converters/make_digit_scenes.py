@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser
 from collections.abc import Sequence
 
-from vitplug.datasets.converting import converter_parser
 from vitplug.datasets.digit_scenes import make_digit_scenes
 from vitplug.errors import one_line_errors
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    args = converter_parser(__doc__, 'data/digits').parse_args(argv)
+    parser = ArgumentParser(description=__doc__, formatter_class=ArgumentDefaultsHelpFormatter)
+    parser.add_argument('--out', default='data/digits', metavar='FOLDER', help='folder to make')
+    args = parser.parse_args(argv)
     with one_line_errors():
         make_digit_scenes(args.out)
 

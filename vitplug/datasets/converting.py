@@ -1,4 +1,4 @@
-"""What the commands that make data sets share: their options, reading images and writing PNG files."""
+"""What the commands that convert data sets share: their options, reading images and writing PNG files."""
 
 from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser
 from collections.abc import Callable, Sequence
@@ -11,18 +11,12 @@ from PIL import Image
 from vitplug.errors import one_line_errors
 
 
-def converter_parser(description: str, out: str) -> ArgumentParser:
-    """A parser with `--out`, the folder to make."""
-    parser = ArgumentParser(description=description, formatter_class=ArgumentDefaultsHelpFormatter)
-    parser.add_argument('--out', default=out, metavar='FOLDER', type=Path, help='folder to make')
-    return parser
-
-
 def convert_folder(
     convert: Callable[[Path, Path], Any], description: str, source: str, out: str, argv: Sequence[str] | None
 ) -> None:
     """A command that converts one folder, described by ``source``, to another, by default ``out``."""
-    parser = converter_parser(description, out)
+    parser = ArgumentParser(description=description, formatter_class=ArgumentDefaultsHelpFormatter)
+    parser.add_argument('--out', default=out, metavar='FOLDER', type=Path, help='folder to make')
     parser.add_argument('source', metavar='FOLDER', type=Path, help=source)
     with one_line_errors():
         convert(**vars(parser.parse_args(argv)))

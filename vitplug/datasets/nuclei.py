@@ -17,8 +17,10 @@ import json
 from pathlib import Path
 
 import numpy as np
+from pycocotools import mask as coco
 
 from vitplug.files.folders import files_in
+from vitplug.files.whole import write_text
 
 from .converting import check_empty, read_image, write_png
 
@@ -39,14 +41,19 @@ def convert(source: Path, out: Path) -> None:
     folders = sorted(path.parent for path in source.glob('*/images'))
     if not folders:
         raise FileNotFoundError(f'{source}: expected folders IMAGE/images and IMAGE/masks, as stage1_train has them')
-    parts = {split: [folder for folder in folders if split_of(folder.name) == split] for split in SPLITS}
-    tables = {split: coco_of(part) for split, part in parts.items()}
-    for split, table in tables.items():
-        for folder in parts[split]:
-            write_png(out / split / f'{folder.name}.png', read_image(only_image(folder), 'RGB'))
-            masks = [read_image(path, 'L') > 0 for path in files_in(folder / 'masks', '.png')]
-            write_png(out / 'maps' / split / f'{folder.name}.png', np.any(masks, axis=0).astype(np.uint8))
-        (out / f'{split}.json').write_text(json.dumps(table) + '\n')
+    for folder in folders:  # all are checked before anything is written
+        read(folder)
+    for split in SPLITS:
+        table = dict(images=[], annotations=[], categories=[{'id': 1, 'name': 'nucleus'}])
+        for number, folder in enumerate((one for one in folders if split_of(one.name) == split), 1):
+            image, masks = read(folder)
+            name, (height, width, _) = f'{folder.name}.png', image.shape
+            table['images'].append(dict(id=number, file_name=name, width=width, height=height))
+            for mask in masks:
+                table['annotations'].append(annotation(mask, len(table['annotations']) + 1, number))
+            write_png(out / split / name, image)
+            write_png(out / 'maps' / split / name, np.any(masks, axis=0).astype(np.uint8))
+        write_text(out / f'{split}.json', json.dumps(table) + '\n')
         print(f'{split}: {len(table["images"])} images, {len(table["annotations"])} nuclei in {out / split}')
 
 
@@ -55,36 +62,28 @@ def split_of(name: str) -> str:
     return SPLITS[int(hashlib.sha256(name.encode()).hexdigest(), 16) % ONE_IN == 0]
 
 
-def only_image(folder: Path) -> Path:
-    """The image of a folder; FileNotFoundError if there is not exactly one, with masks."""
+def read(folder: Path) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The image of a folder, uint8 (H, W, 3), and its masks, bool (H, W); errors are those of :func:`convert`."""
     files, masks = (files_in(folder / name, '.png') for name in ('images', 'masks'))
     if len(files) != 1 or not masks:
         raise FileNotFoundError(f'{folder} has {len(files)} images and {len(masks)} masks: expected one with masks')
-    return files[0]
+    image, found = read_image(files[0], 'RGB'), [read_image(path, 'L') > 0 for path in masks]
+    height, width, _ = image.shape
+    for path, mask in zip(masks, found, strict=True):
+        if mask.shape != (height, width):
+            raise ValueError(f'{path} has {mask.shape[1]} x {mask.shape[0]} pixels, its image {width} x {height}')
+    return image, found
 
 
-def coco_of(folders: list[Path]) -> dict:
-    """Images and annotations in COCO's format: boxes, areas and run-length encodings of masks."""
-    from pycocotools import mask as coco  # comes with mmdet
-
-    images: list[dict] = []
-    annotations: list[dict] = []
-    for number, folder in enumerate(folders, 1):
-        height, width = read_image(only_image(folder)).shape[:2]
-        images.append(dict(id=number, file_name=f'{folder.name}.png', width=width, height=height))
-        for path in files_in(folder / 'masks', '.png'):
-            mask = read_image(path, 'L') > 0
-            if mask.shape != (height, width):
-                raise ValueError(f'{path} has {mask.shape[1]} x {mask.shape[0]} pixels, its image {width} x {height}')
-            runs = coco.encode(np.asfortranarray(mask, np.uint8))
-            annotation = dict(
-                id=len(annotations) + 1,
-                image_id=number,
-                category_id=1,
-                iscrowd=0,
-                bbox=coco.toBbox(runs).tolist(),
-                area=int(coco.area(runs)),
-                segmentation=dict(size=runs['size'], counts=runs['counts'].decode('ascii')),
-            )
-            annotations.append(annotation)
-    return dict(images=images, annotations=annotations, categories=[{'id': 1, 'name': 'nucleus'}])
+def annotation(mask: np.ndarray, number: int, image: int) -> dict:
+    """COCO's annotation of a nucleus: its box, area and mask in run-length encoding."""
+    runs = coco.encode(np.asfortranarray(mask, np.uint8))
+    return dict(
+        id=number,
+        image_id=image,
+        category_id=1,
+        iscrowd=0,
+        bbox=coco.toBbox(runs).tolist(),
+        area=int(coco.area(runs)),
+        segmentation=dict(size=runs['size'], counts=runs['counts'].decode('ascii')),
+    )

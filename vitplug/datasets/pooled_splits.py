@@ -18,34 +18,30 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vitplug.files.folders import files_in
+from vitplug.files.folders import names_in
 
 SHARES = {'train': 0.7, 'val': 0.15, 'test': 0.15}
 EXTENSIONS = ('.jpg', '.jpeg', '.png')
 
-# File name and class of an image.
-Entry = tuple[str, str | int]
 
-
-def by_folder(folder: Path) -> list[Entry]:
+def by_folder(folder: Path, images: list[str]) -> list[str]:
     """The class of an image is its folder."""
-    classes = [path for path in folder.iterdir() if path.is_dir()]
-    return [(f'{path.name}/{image.name}', path.name) for path in classes for image in files_in(path, *EXTENSIONS)]
+    return [image.rpartition('/')[0] for image in images]
 
 
-def by_name(folder: Path) -> list[Entry]:
+def by_name(folder: Path, images: list[str]) -> list[str]:
     """The class of an image is its file name up to the last underscore."""
-    return [(image.name, image.name.rpartition('_')[0]) for image in files_in(folder, *EXTENSIONS)]
+    return [image.rpartition('_')[0] for image in images]
 
 
-def by_list(folder: Path) -> list[Entry]:
+def by_list(folder: Path, images: list[str]) -> list[int]:
     """The class of an image is a number in ``cars_annos.mat`` beside the folder."""
     from scipy.io import loadmat
 
     with open(folder.with_name('cars_annos.mat'), 'rb') as file:
         annotations = loadmat(file, squeeze_me=True)['annotations']
     labels = {Path(path).name: int(number) for path, number in annotations[['relative_im_path', 'class']].tolist()}
-    return [(image.name, labels[image.name]) for image in files_in(folder, *EXTENSIONS)]
+    return [labels[image] for image in images]
 
 
 class Pool(NamedTuple):
@@ -53,7 +49,7 @@ class Pool(NamedTuple):
 
     archives: str  # archive to unpack into the root folder, and its source
     folder: str  # folder of the images in the root
-    find: Callable[[Path], list[Entry]]  # lists the images of the folder
+    classes: Callable[[Path, list[str]], Sequence]  # of the images of the folder
     num_images: int
 
 
@@ -83,26 +79,23 @@ def write_pooled_lists(name: str, root: str | Path) -> dict[str, int]:
         root: Folder with the unpacked archives.
 
     Raises:
-        ValueError, FileNotFoundError: If there are other images, or the folder or the list of Cars is missing.
+        ValueError: If there are more or fewer images than the data set has.
+        FileNotFoundError: If the list of Cars is missing.
     """
     pool, meta = POOLS[name], Path(root) / 'meta'
     folder = Path(root, pool.folder).absolute()
-    entries = pool.find(folder)
-    if len(entries) != pool.num_images:
+    images = names_in(folder, EXTENSIONS)
+    if len(images) != pool.num_images:
         raise ValueError(
-            f'{folder} has {len(entries)} images instead of {pool.num_images}: unpack {pool.archives} in {root}'
+            f'{folder} has {len(images)} images instead of {pool.num_images}: unpack {pool.archives} in {root}'
         )
+    # The order of ImageFolder: sorted classes, then sorted file names.
+    _, labels = np.unique(pool.classes(folder, images), return_inverse=True)
+    parts = split_pool(sorted(zip(labels, images, strict=True)))
     meta.mkdir(exist_ok=True)
-    parts = split_pool(numbered(entries))
     for split, part in parts.items():
-        (meta / f'pooled_{split}.txt').write_text(''.join(f'{image} {label}\n' for image, label in part))
+        (meta / f'pooled_{split}.txt').write_text(''.join(f'{image} {label}\n' for label, image in part))
     return {f'pooled_{split}': len(part) for split, part in parts.items()}
-
-
-def numbered(entries: Sequence[Entry]) -> list[tuple[str, int]]:
-    """File name and label of every image in the order of ``ImageFolder``: sorted classes, then sorted file names."""
-    labels = {name: label for label, name in enumerate(sorted({name for _, name in entries}))}
-    return sorted(((image, labels[name]) for image, name in entries), key=lambda entry: entry[::-1])
 
 
 def split_pool(entries: Sequence) -> dict[str, list]:

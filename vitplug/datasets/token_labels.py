@@ -77,14 +77,11 @@ class Followed:
     """Mixin: applies the transform of the next class also to the positions of the pixels, if they are tracked."""
 
     def transform(self, results: dict) -> dict:
-        before = np.random.get_state()
-        results = super().transform(results)
         if PLACES in results:
-            after = np.random.get_state()
-            np.random.set_state(before)
+            before = np.random.get_state()
             results[PLACES] = self.follow(results[PLACES])
-            np.random.set_state(after)
-        return results
+            np.random.set_state(before)
+        return super().transform(results)
 
     def follow(self, places: np.ndarray) -> np.ndarray:
         """The positions ``(H, W, 3)``, transformed with the same random draws."""
@@ -134,13 +131,10 @@ class RandAugment(plain.RandAugment):
     MOVING = ('Rotate', 'Shear', 'Translate')
 
     def __init__(self, policies: str | Sequence[dict], **settings):
-        if isinstance(policies, str) and policies in plain.RANDAUG_POLICIES:
-            policies = plain.RANDAUG_POLICIES[policies]
-        if not isinstance(policies, str):
-            policies = [
-                {**p, 'type': f'vitplug.{p["type"]}' if p['type'] in self.MOVING else p['type']} for p in policies
-            ]
         super().__init__(policies, **settings)
+        for i, policy in enumerate(self.policies):
+            if policy['type'] in self.MOVING:
+                self.transforms[i] = TRANSFORMS.build({**policy, 'type': f'vitplug.{policy["type"]}'})
 
 
 @TRANSFORMS.register_module()
@@ -160,7 +154,6 @@ class SampleTokenPlaces(BaseTransform):
     def transform(self, results: dict) -> dict:
         height, width = (SAMPLES * side for side in self.size)
         sampled = cv2.resize(results[PLACES], (width, height), interpolation=cv2.INTER_LINEAR)
-        outside = np.abs(sampled[..., 2] - INSIDE) > 0.5
-        sampled[outside] = np.nan
+        sampled[np.abs(sampled[..., 2] - INSIDE) > 0.5] = np.nan
         results[PLACES] = torch.from_numpy(2 * sampled[..., :2] - 1)
         return results
