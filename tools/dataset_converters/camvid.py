@@ -1,4 +1,4 @@
-"""Convert CamVid, from SegNet's form or with folders images/SPLIT, to the layout that configs/camvid reads."""
+"""Convert CamVid from SegNet's form to the layout that configs/camvid reads."""
 
 from __future__ import annotations
 

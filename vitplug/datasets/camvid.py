@@ -1,8 +1,7 @@
-"""CamVid, 701 road scenes with 11 classes: from the forms in which it is shared to the layout that mmseg reads.
+"""CamVid, 701 road scenes with 11 classes: from SegNet's form to the layout that mmseg reads.
 
-Two forms are known. SegNet's has folders ``train``, ``trainannot``, ``val``, ``valannot``, ``test`` and ``testannot``
-of PNG files, with label 11 for void. The other one has ``images/SPLIT`` and ``annotations/SPLIT``, with label 255 for
-void. The result has the second form, with PNG files alone.
+SegNet's form has folders ``train``, ``trainannot``, ``val``, ``valannot``, ``test`` and ``testannot`` of PNG files;
+void has the label 11. The result has ``images/SPLIT`` and ``annotations/SPLIT``; void has the label 255.
 """
 
 from pathlib import Path
@@ -14,41 +13,32 @@ from .converting import check_empty, read_image, write_png
 SPLITS = ('train', 'val', 'test')
 CLASSES = 11
 VOID = 255
-ENDINGS = ('.png', '.jpg', '.jpeg')
-# Folders of a split's images and label maps, and the label of pixels without a class.
-FORMS = (('{}', '{}annot', CLASSES), ('images/{}', 'annotations/{}', VOID))
 
 
 def convert(source: Path, out: Path) -> None:
     """Writes the images and label maps of all splits. `vitplug check` finds wrong sizes and labels in the result.
 
     Raises:
-        FileNotFoundError: If the folder has neither form.
+        FileNotFoundError: If a split has no images.
         ValueError: If an image has no label map or the other way round.
         FileExistsError: If the result has files.
     """
     check_empty(out)
-    form = next((form for form in FORMS if all((source / form[1].format(split)).is_dir() for split in SPLITS)), None)
-    if form is None:
-        raise FileNotFoundError(
-            f'{source}: expected the folders trainannot, valannot and testannot, or annotations/train, val and test'
-        )
-    images, annotations, void = form
-    pictures, maps = (
-        {split: {path.stem: path for path in files_in(source / folder.format(split), *endings)} for split in SPLITS}
-        for folder, endings in ((images, ENDINGS), (annotations, ('.png',)))  # a label map of another kind is damaged
-    )
-    for split in SPLITS:
-        if not pictures[split]:
-            raise FileNotFoundError(f'{source}: {split} has no images')
-        if lonely := sorted(pictures[split].keys() ^ maps[split].keys()):
-            raise ValueError(
-                f'{source}: {split}: {lonely[0]} and so {len(lonely)} in all have no image or no label map'
-            )
-    for split in SPLITS:
-        for name, path in pictures[split].items():
-            labels = read_image(maps[split][name])
-            labels[labels == void] = VOID
-            write_png(out / 'images' / split / f'{name}.png', read_image(path, 'RGB'))
-            write_png(out / 'annotations' / split / f'{name}.png', labels)
-        print(f'{split}: {len(pictures[split])} images in {out / "images" / split}')
+    pairs = {split: pairs_of(source, split) for split in SPLITS}
+    for split, files in pairs.items():
+        for image, label_map in files:
+            labels = read_image(label_map)
+            labels[labels == CLASSES] = VOID
+            write_png(out / 'images' / split / f'{image.stem}.png', read_image(image, 'RGB'))
+            write_png(out / 'annotations' / split / f'{image.stem}.png', labels)
+        print(f'{split}: {len(files)} images in {out / "images" / split}')
+
+
+def pairs_of(source: Path, split: str) -> list[tuple[Path, Path]]:
+    """The images of a split with their label maps; errors are those of :func:`convert`."""
+    images, maps = (files_in(source / folder, '.png') for folder in (split, f'{split}annot'))
+    if not images:
+        raise FileNotFoundError(f'{source}: expected PNG files in {split} and {split}annot')
+    if lonely := sorted({path.stem for path in images} ^ {path.stem for path in maps}):
+        raise ValueError(f'{source}: {split}: {lonely[0]} and so {len(lonely)} in all have no image or no label map')
+    return list(zip(images, maps, strict=True))

@@ -47,27 +47,18 @@ def by_list(folder: Path, images: list[str]) -> list[int]:
 class Pool(NamedTuple):
     """A data set with pooled images."""
 
-    archives: str  # archive to unpack into the root folder, and its source
+    archive: str  # to unpack into the root folder
     folder: str  # folder of the images in the root
     classes: Callable[[Path, list[str]], Sequence]  # of the images of the folder
     num_images: int
 
 
+# Their sources are in configs/gaussian_bias/README.md.
 POOLS = {
-    'pets': Pool('images.tar.gz of https://www.robots.ox.ac.uk/~vgg/data/pets', 'images', by_name, 7390),
-    'caltech101': Pool(
-        '101_ObjectCategories.tar.gz of https://data.caltech.edu/records/mzrjq-6wc02',
-        '101_ObjectCategories',
-        by_folder,
-        9144,
-    ),
-    'cars': Pool(
-        'car_ims.tgz (all images in one folder) of https://ai.stanford.edu/~jkrause/cars/car_dataset.html',
-        'car_ims',
-        by_list,
-        16185,
-    ),
-    'dogs': Pool('images.tar of http://vision.stanford.edu/aditya86/ImageNetDogs', 'Images', by_folder, 20580),
+    'pets': Pool('images.tar.gz', 'images', by_name, 7390),
+    'caltech101': Pool('101_ObjectCategories.tar.gz', '101_ObjectCategories', by_folder, 9144),
+    'cars': Pool('car_ims.tgz (all images in one folder)', 'car_ims', by_list, 16185),
+    'dogs': Pool('images.tar', 'Images', by_folder, 20580),
 }
 
 
@@ -87,7 +78,7 @@ def write_pooled_lists(name: str, root: str | Path) -> dict[str, int]:
     images = names_in(folder, EXTENSIONS)
     if len(images) != pool.num_images:
         raise ValueError(
-            f'{folder} has {len(images)} images instead of {pool.num_images}: unpack {pool.archives} in {root}'
+            f'{folder} has {len(images)} images instead of {pool.num_images}: unpack {pool.archive} in {root}'
         )
     # The order of ImageFolder: sorted classes, then sorted file names.
     _, labels = np.unique(pool.classes(folder, images), return_inverse=True)

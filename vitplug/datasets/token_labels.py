@@ -121,12 +121,7 @@ class Translate(Followed, plain.Translate):
 
 @TRANSFORMS.register_module()
 class RandAugment(plain.RandAugment):
-    """mmpretrain's ``RandAugment``, with geometric operations also applied to token labels.
-
-    Args:
-        policies: As in mmpretrain: the name of a list of operations, or the list.
-        settings: Other arguments of mmpretrain's class.
-    """
+    """mmpretrain's ``RandAugment`` with the same arguments, geometric operations also applied to token labels."""
 
     MOVING = ('Rotate', 'Shear', 'Translate')
 
