@@ -7,7 +7,7 @@ from pkgutil import resolve_name
 
 from . import __version__
 from .commands import COMMANDS
-from .errors import one_line_errors, printable
+from .errors import one_line_errors
 from .spelling import hint
 
 # The variable that makes torch.load read tensors only, whatever its caller says, and the one that overrides it.
@@ -15,7 +15,7 @@ ONLY_TENSORS, NOT_ONLY_TENSORS = 'TORCH_FORCE_WEIGHTS_ONLY_LOAD', 'TORCH_FORCE_N
 
 
 def main() -> int | None:
-    """Runs the command that the arguments of the process name; returns its exit status, 2 if there is no such one."""
+    """Runs the command that the arguments of the process name; returns its exit status."""
     name, *rest = sys.argv[1:] or ['--help']
     if name in ('-h', '--help', 'help'):
         lines = [f'  {one:12}{command.help}' for one, command in COMMANDS.items()]
@@ -24,18 +24,17 @@ def main() -> int | None:
     if name == '--version':
         print(f'vitplug {__version__}')
         return 0
-    if name not in COMMANDS:
-        advice = hint(name.lower(), COMMANDS) or '; `vitplug --help` lists all commands'
-        print(printable(f'vitplug: error: there is no command {name!r}{advice}'), file=sys.stderr)
-        return 2
     sys.argv = [f'vitplug {name}', *rest]
     return run(name, rest)
 
 
 def run(name: str, argv: Sequence[str]) -> int | None:
-    """Runs a command that exists; errors that its user can mend end in one line on stderr."""
+    """Runs a command; errors that its user can mend end in one line on stderr."""
     prepare()  # before torch is loaded
     with one_line_errors():
+        if name not in COMMANDS:
+            advice = hint(name.lower(), COMMANDS) or '; `vitplug --help` lists all commands'
+            raise ValueError(f'there is no command {name!r}{advice}')
         return resolve_name(f'vitplug.{COMMANDS[name].function}')(argv)
 
 

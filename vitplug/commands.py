@@ -11,15 +11,10 @@ from typing import NamedTuple
 
 
 class Command(NamedTuple):
-    """A command.
+    """A command."""
 
-    Attributes:
-        function: Its module below `vitplug` and its function, which takes the arguments and may return an exit status.
-        help: What it does, in a line.
-    """
-
-    function: str
-    help: str
+    function: str  # module below `vitplug` and function; takes the arguments and may return an exit status
+    help: str  # what it does, in a line
 
 
 COMMANDS = {

@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument('--work-dir', type=Path, default=Path('work_dirs/demo'), help='where a new folder is made')
     parser.add_argument('--task', nargs='+', choices=TASKS, default=[*TASKS], help='default all')
     args = parser.parse_args(argv)
-    with one_line_errors('stopped'):
+    with one_line_errors():
         from vitplug.datasets.digit_scenes import make_digit_scenes
 
         folder = args.work_dir / datetime.now().strftime('%Y%m%d_%H%M%S')

@@ -84,11 +84,9 @@ REMEDY = """Repair the first one, then run this again:
 
 def main(argv: Sequence[str] = ()) -> int:
     """Prints one line for each check and returns the exit status: 1 if a check fails."""
-    parser = command_parser('doctor', 'Check the installed packages and vitplug; print how to repair them.')
-    parser.add_argument('--quick', action='store_true', help='check only the imports')
-    args = parser.parse_args(argv)
+    command_parser('doctor', 'Check the installed packages and vitplug; print how to repair them.').parse_args(argv)
     warnings.simplefilter('ignore')  # import warnings of the packages are misleading; the report has the errors
-    checks, failed = IMPORTS if args.quick else {**IMPORTS, **TRAINING}, 0
+    checks, failed = {**IMPORTS, **TRAINING}, 0
     if 'RANK' in os.environ:  # torchrun's
         checks = {**IMPORTS, 'processes': all_processes}
         if os.environ['RANK'] != '0':  # one speaks for all

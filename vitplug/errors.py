@@ -17,18 +17,15 @@ class TrainingStopped(RuntimeError):
 
 
 @contextmanager
-def one_line_errors(interrupted: str = 'interrupted') -> Iterator[None]:
+def one_line_errors() -> Iterator[None]:
     """Turns errors that a user can mend into one line on stderr; others keep their traceback.
 
     The exit status is 2 for a wrong setting or file, 1 for a stop, 130 for Ctrl-C.
-
-    Args:
-        interrupted: The line for Ctrl-C.
     """
     try:
         yield
     except KeyboardInterrupt:
-        _end(interrupted, 130)
+        _end('interrupted', 130)
     except Exception as error:
         reason = clear_message(error)
         if reason is None:

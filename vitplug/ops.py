@@ -7,7 +7,7 @@ which write into arguments. Every other op says that it needs mmcv with compiled
 """
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import torch
@@ -36,13 +36,6 @@ def _refuse(name: str, *args: Any, **kwargs: Any) -> None:
     )
 
 
-@cache
-def _say_once() -> None:
-    from mmengine.logging import print_log
-
-    print_log('mmcv came without compiled ops: vitplug runs NMS, RoIAlign and the like by torchvision', 'current')
-
-
 def get_compiler_version() -> str:
     """For reports of the environment, such as mmdet's `collect_env`."""
     return 'none: ops of vitplug and torchvision'
@@ -56,7 +49,6 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, offset: int) -> Ten
 
     ``offset`` is added to widths and heights: 1 if a box includes its last pixel, else 0.
     """
-    _say_once()
     boxes, scores = _precise(boxes), _precise(scores)
     dtype = torch.promote_types(boxes.dtype, scores.dtype)
     return torchvision.ops.nms(_corners(boxes, offset).to(dtype), scores.to(dtype), iou_threshold)
@@ -78,7 +70,6 @@ def softnms(
     Returns:
         Indices of the kept boxes, ``(kept,)``; as many rows of `dets` are valid.
     """
-    _say_once()
     corners, scores, left, kept = _corners(boxes, offset), scores.clone(), torch.arange(len(boxes)), []
     while len(left):
         best = scores[left].argmax()
@@ -110,7 +101,6 @@ def roi_align_forward(
     Raises:
         NotImplementedError: For maxima instead of averages.
     """
-    _say_once()
     if pool_mode != AVERAGE:
         _refuse("RoIAlign with pool_mode='max'")
     maps = _precise(input)
@@ -155,7 +145,6 @@ def sigmoid_focal_loss_backward(
 
 
 def _focal_loss(logits: Tensor, target: Tensor, weight: Tensor, gamma: float, alpha: float) -> Tensor:
-    _say_once()
     logits = _precise(logits)
     positive = one_hot(target, logits.shape[1] + 1)[:, :-1].to(logits)
     loss = torchvision.ops.sigmoid_focal_loss(logits, positive, alpha, gamma)
@@ -172,7 +161,6 @@ def ms_deform_attn_forward(
     """
     from mmcv.ops.multi_scale_deform_attn import multi_scale_deformable_attn_pytorch
 
-    _say_once()
     return multi_scale_deformable_attn_pytorch(value, shapes, locations, weights)
 
 

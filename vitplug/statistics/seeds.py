@@ -64,11 +64,6 @@ class Comparison:
     sd: float | None = None
     within: bool = False
 
-    @property
-    def is_decided(self) -> bool:
-        """True if the variant is better or worse."""
-        return self.verdict in (Verdict.BETTER, Verdict.WORSE)
-
 
 def holm(p: Sequence[float]) -> np.ndarray:
     """Adjusted p values of Holm's step-down procedure, at most 1.

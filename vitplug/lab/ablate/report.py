@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from vitplug.files.whole import write_text, write_whole
-from vitplug.statistics.seeds import LEVEL, MOST_SEEDS, Comparison, compare, mean_and_sd, seeds_needed
+from vitplug.statistics.seeds import LEVEL, MOST_SEEDS, Comparison, Verdict, compare, mean_and_sd, seeds_needed
 from vitplug.tables import csv_text, format_table, latex_table, markdown_table
 
 from .cells import CELL, Cell, read_cell
@@ -179,7 +179,7 @@ def verdict(found: Comparison | None, summary: Summary) -> str:
     """The result of a variant in plain words."""
     if found is None:
         return 'baseline'
-    if not found.is_decided:
+    if found.verdict not in (Verdict.BETTER, Verdict.WORSE):
         return f'{found.verdict.value} within {summary.margin:g}' if found.within else found.verdict.value
     words = f'{found.verdict.value} than {summary.reference.name}'
     return f'{words}, by less than {summary.margin:g}' if found.within else words

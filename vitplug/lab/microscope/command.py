@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     add_device(parser)
     add_options(parser, 'settings that win over the configs')
     args = parser.parse_args(argv)
-    with one_line_errors('nothing was written'):
+    with one_line_errors():
         check_new_file(args.out, '--out', ('.html',))
         for path in args.images:
             if not path.is_file() or path.suffix.lower() not in IMAGE_SUFFIXES:

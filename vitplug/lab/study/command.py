@@ -20,7 +20,7 @@ REPEATS = 5
 def main(argv: Sequence[str] | None = None) -> int:
     """Measures models under conditions; the exit status says if all images could be used."""
     args = _parser().parse_args(argv)
-    with one_line_errors('what is measured so far is kept, and the same command goes on'):
+    with one_line_errors():
         _check_folder(args.out)
         paper = dict(measures=[], conditions=[], num=None, figures={}, choices=[]) | PAPERS.get(args.paper, {})
         conditions = conditions_of([*paper['conditions'], *args.conditions], args.repeats)
