@@ -121,11 +121,11 @@ def check_state(
         raise misfit(path, changed, len(own))
 
 
-def load_state(model: nn.Module, state: Mapping[str, Tensor], path: str | os.PathLike) -> list[str]:
-    """Loads all weights of a model; gives those of a backbone and of plugs that the model has no place for.
+def load_state(model: nn.Module, state: Mapping[str, Tensor], path: str | os.PathLike) -> None:
+    """Loads all weights of a model.
 
     Raises:
-        ValueError: If a tensor of the model is missing, or does not fit.
+        ValueError: If a tensor of the model is missing or does not fit, or one of a backbone or plug has no place.
     """
     try:
         missing, unexpected = model.load_state_dict(state, strict=False)
@@ -134,7 +134,12 @@ def load_state(model: nn.Module, state: Mapping[str, Tensor], path: str | os.Pat
     lacking = [name for name in missing if not is_derived(name) and not name.endswith('num_batches_tracked')]
     if lacking:
         raise misfit(path, lacking, len(model.state_dict()))
-    return [name for name in unexpected if (name.startswith(BACKBONE) or is_plug(name)) and not is_derived(name)]
+    unused = [name for name in unexpected if (name.startswith(BACKBONE) or is_plug(name)) and not is_derived(name)]
+    if unused:
+        raise ValueError(
+            f'{path} does not fit the model of the config: it has {len(unused)} weights for which the backbone has no '
+            f'place, e.g. {some_of(unused, 3)}: use the config of this checkpoint with all its plugs'
+        )
 
 
 def misfit(path: str | os.PathLike, lacking: Collection[str], count: int) -> ValueError:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 
 import torch
 from mmengine.logging import print_log
+from mmengine.model.weight_init import update_init_info
 from torch import Tensor, nn
 
 from vitplug.plugs.plug_set import is_plug
@@ -45,6 +46,8 @@ class Pretrained:
             if hasattr(part, 'init_weights') and not getattr(part, 'is_init', False):
                 part.init_weights()
         load_pretrained(module, self.checkpoint, **self.settings)
+        if hasattr(module, '_params_init_info'):  # mmengine's list in the log file
+            update_init_info(module, f'vitplug.Pretrained: {self.checkpoint}')
 
 
 def loads_checkpoint(init_cfg: Mapping | Collection[Mapping] | None) -> bool:
