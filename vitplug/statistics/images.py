@@ -1,6 +1,6 @@
 """Means and their 95 % intervals over images."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,29 +63,29 @@ def student(values: np.ndarray, over: str = IMAGES) -> Estimate:
     return Estimate(mean, mean - half, mean + half, n, over, values)
 
 
-def jackknife(whole: Arrays, left_out: Sequence[Arrays], images: int) -> dict[str, Estimate]:
-    """A statistic of all images together, such as a ratio of sums or a fit, with the interval of the jackknife.
+def jackknife(values: Callable[[Sequence], Arrays], units: Sequence) -> dict[str, Estimate]:
+    """Statistics of all images together, such as ratios of sums or fits, with the intervals of the jackknife.
 
     The spread of what comes out without each image, or without each group of images, gives the standard error;
     Student's t with one degree of freedom less gives the factor. For a mean and images left out one by one this is
     :func:`student`.
 
     Args:
-        whole: The statistics of all images, by name.
-        left_out: The same without each image or group in turn; fewer than two give no interval.
-        images: Number of images.
+        values: Gives the statistics of some of the images, by name.
+        units: What there is of each image; a single one gives no interval.
     """
-    estimates, count = {}, len(left_out)
-    for name, mean in whole.items():
-        mean = np.asarray(mean, dtype=np.float64)
-        half = np.full(mean.shape, np.nan)
-        left = np.array([np.asarray(part[name], dtype=np.float64) for part in left_out])
-        if count > 1:
-            error = np.sqrt((count - 1) / count * ((left - left.mean(0)) ** 2).sum(0))
-            half = stats.t.ppf((1 + LEVEL) / 2, count - 1) * error
-        n = np.where(np.isfinite(mean), images, 0)
-        estimates[name] = Estimate(mean, mean - half, mean + half, n, GROUPS_OF_IMAGES, left)
-    return estimates
+    whole, left_out = values(units), [values(some) for some in without_groups(units)]
+    return {name: _jackknifed(mean, [part[name] for part in left_out], len(units)) for name, mean in whole.items()}
+
+
+def _jackknifed(mean: np.ndarray, left_out: Sequence[np.ndarray], images: int) -> Estimate:
+    mean, left, count = np.asarray(mean, np.float64), np.array(left_out, np.float64), len(left_out)
+    half = np.full(mean.shape, np.nan)
+    if count > 1:
+        error = np.sqrt((count - 1) / count * ((left - left.mean(0)) ** 2).sum(0))
+        half = stats.t.ppf((1 + LEVEL) / 2, count - 1) * error
+    n = np.where(np.isfinite(mean), images, 0)
+    return Estimate(mean, mean - half, mean + half, n, GROUPS_OF_IMAGES, left)
 
 
 def combined(estimates: Sequence[Estimate], weights: Sequence[float] | None = None) -> Estimate | None:
@@ -99,10 +99,10 @@ def combined(estimates: Sequence[Estimate], weights: Sequence[float] | None = No
     weights = weights or [1 / len(estimates)] * len(estimates)
     first, whole = estimates[0], _sum([one.mean for one in estimates], weights)
     if first.samples is None:
-        return exact({'': whole})['']
+        return exact(whole)
     samples = _sum([one.samples for one in estimates if one.samples is not None], weights)
     if first.over == GROUPS_OF_IMAGES:
-        return jackknife({'': whole}, [{'': sample} for sample in samples], int(first.n.max()))['']
+        return _jackknifed(whole, samples, int(first.n.max()))
     return student(samples, first.over)
 
 
@@ -121,11 +121,8 @@ def without_groups(units: Sequence) -> list[list]:
     return [[units[i] for i in range(len(units)) if i not in group] for group in groups if len(group) < len(units)]
 
 
-def exact(values: Arrays) -> dict[str, Estimate]:
-    """Numbers of the model alone, which depend on no image."""
-    estimates = {}
-    for name, value in values.items():
-        value = np.asarray(value, dtype=np.float64)
-        nothing = np.full(value.shape, np.nan)
-        estimates[name] = Estimate(value, nothing, nothing, np.zeros(value.shape, int), ALONE)
-    return estimates
+def exact(value: np.ndarray) -> Estimate:
+    """A number of the model alone, which depends on no image."""
+    value = np.asarray(value, dtype=np.float64)
+    nothing = np.full(value.shape, np.nan)
+    return Estimate(value, nothing, nothing, np.zeros(value.shape, int), ALONE)

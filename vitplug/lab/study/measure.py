@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
-from vitplug.statistics.images import Arrays, Estimate, exact, jackknife, student, without_groups
+from vitplug.statistics.images import Arrays, Estimate, exact, jackknife, student
 
 from .places import Place
 
@@ -94,12 +94,12 @@ def means(run: Run, units: Sequence[Arrays]) -> dict[str, Estimate]:
 
 def together(values: Callable[[Sequence[Arrays]], Arrays]) -> Callable:
     """Numbers of all images together, such as fits and ratios of sums, with the jackknife over groups of images."""
-    return lambda run, units: jackknife(values(units), list(map(values, without_groups(units))), len(units))
+    return lambda run, units: jackknife(values, units)
 
 
 def of_model(run: Run, units: Sequence[Arrays]) -> dict[str, Estimate]:
     """Numbers of the model alone, which depend on no image."""
-    return exact({name: array for name, array in units[0].items() if not name.startswith(SHOWN)})
+    return {name: exact(array) for name, array in units[0].items() if not name.startswith(SHOWN)}
 
 
 def nothing(run: Run, units: Sequence[Arrays]) -> dict[str, Estimate]:

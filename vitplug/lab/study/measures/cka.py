@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vitplug.statistics.images import Arrays, Estimate, jackknife, without_groups
+from vitplug.statistics.images import Arrays, Estimate, jackknife
 
 from ..measure import Measure, Run, definition
 
@@ -129,8 +129,7 @@ def of_cka(name: str, end: str, figure: str, values: Callable[[np.ndarray], Arra
 
     def estimate(run: Run, units: Sequence[Arrays]) -> dict[str, Estimate]:
         images = [(number, image) for number, unit in enumerate(units) for image in range(unit['grams'].shape[-1])]
-        whole, *left_out = (values(matrix(of_images(units, some))) for some in (images, *without_groups(images)))
-        return jackknife(whole, left_out, len(images))
+        return jackknife(lambda some: values(matrix(of_images(units, some))), images)
 
     return Measure(
         f'{name}{end}',

@@ -15,7 +15,7 @@ from mmengine.registry import METRICS
 from torch import Tensor
 
 from vitplug.config.parts import as_list
-from vitplug.statistics.images import Arrays, Estimate, jackknife, without_groups
+from vitplug.statistics.images import Arrays, Estimate, jackknife
 
 from ..measure import Seen, measure, together
 from ..runs import Run
@@ -106,9 +106,7 @@ def _average_precision(run: Run, units: Sequence[Arrays]) -> dict[str, Estimate]
     with contextlib.redirect_stdout(io.StringIO()):
         for kind in (kind for kind in metric.metrics if kind in units[0]):
             found = [one for unit in units for one in json.loads(unit[kind].tobytes())]
-            precision = partial(_precision, _evaluated(metric, found, kind, images))
-            whole, *left_out = ({f'{kind} AP': precision(some)} for some in (images, *without_groups(images)))
-            estimates |= jackknife(whole, left_out, len(images))
+            estimates |= jackknife(partial(_precision, _evaluated(metric, found, kind, images), f'{kind} AP'), images)
     return estimates
 
 
@@ -128,14 +126,14 @@ def _evaluated(metric, found: list[dict], kind: str, images: Sequence[int]):
     return evaluation
 
 
-def _precision(evaluation, images: Sequence[int]) -> np.ndarray:
+def _precision(evaluation, name: str, images: Sequence[int]) -> Arrays:
     """AP of some images over IoUs from 0.5 to 0.95 and classes, in points; classes without objects do not count."""
     matches, chosen = evaluation.evalImgs, set(images)
     evaluation.evalImgs = [one if one and one['image_id'] in chosen else None for one in matches]
     evaluation.accumulate()
     evaluation.evalImgs, precision = matches, evaluation.eval['precision']
     there = precision > -1
-    return np.asarray(100 * precision[there].mean() if there.any() else np.nan)
+    return {name: np.asarray(100 * precision[there].mean() if there.any() else np.nan)}
 
 
 @measure('points', 'Gaussian Attention Bias, Table 4', estimate=_average_precision, predicts=True, why_not=of('mmdet'))
