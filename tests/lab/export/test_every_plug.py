@@ -7,11 +7,12 @@ import torch
 from cases import EVEN_HOSTS, HOSTS, PLUGS, TOKEN_HOSTS, images, randomize
 from torch.testing import assert_close
 
+from vitplug.attention.grids import ceil_div
 from vitplug.backbones import VisionTransformer
 from vitplug.lab.costs import quiet
 from vitplug.lab.export.file import FORMATS, Run
 from vitplug.lab.export.trace import NotExported, folded, open_sizes, trace
-from vitplug.lab.export.verify import compare, round_up
+from vitplug.lab.export.verify import compare
 
 if not hasattr(torch.compiler, 'is_exporting'):
     pytest.skip('this torch cannot say that it exports', allow_module_level=True)
@@ -46,7 +47,7 @@ def export_case(host: str, plugs: str, folder: Path, dynamic=AXES) -> None:
     sizes = open_sizes(program, x, dynamic)
     run = write(program, folder / 'model.onnx')
     least, divisor = sizes or (1, 1)
-    others = [(b, *(round_up(max(side, least), divisor) for side in others)) for b, *others in OTHERS]
+    others = [(b, *(ceil_div(max(side, least), divisor) * divisor for side in others)) for b, *others in OTHERS]
     shapes = [(b if 'batch' in dynamic else batch, *(other if sizes else size)) for b, *other in others]
     compare(model, run, (images(*size, batch, seed=5).float() for batch, *size in shapes))
 

@@ -19,14 +19,15 @@ from vitplug.runs.prediction import Predictor
 if not hasattr(torch.compiler, 'is_exporting'):
     pytest.skip('this torch cannot say that it exports', allow_module_level=True)
 
-from vitplug.lab.export.command import check_request, export_model
+from vitplug.lab.export.command import check_request, main
 from vitplug.lab.export.file import FORMATS, ExportedFile, RunExportedHook
 from vitplug.lab.export.operators import mean_of_bins, repeat_entries
 from vitplug.lab.export.trace import folded, open_sizes, trace
-from vitplug.lab.export.verify import WrongFile, compare, traced_shape, untraced_shapes
+from vitplug.lab.export.verify import COMPARED, TRACED, WrongFile, compare, shape_of
 
 CONFIGS = Path(__file__).parents[3] / 'configs' / 'digits'
 CLASSIFIER = CONFIGS / 'vit-mini-p4-gab_1xb32-14e_digits-32x32.py'
+ONE_BLOCK = 'model.backbone.arch.num_layers=1'
 CLASSES = tuple('0123456789')
 PICTURE = np.random.default_rng(0).integers(0, 255, (32, 32, 3), dtype=np.uint8)
 
@@ -50,21 +51,25 @@ def classifier(tmp_path_factory) -> tuple[Config, Path]:
     return cfg, checkpoint(cfg, tmp_path_factory.mktemp('model') / 'a.pth')
 
 
+def export(weights: Path, out: Path) -> None:
+    """Runs the command on the checkpoint of a classifier."""
+    main([str(CLASSIFIER), str(weights), '--out', str(out), '--dynamic', 'batch', '--cfg-options', ONE_BLOCK])
+
+
 @pytest.fixture(scope='module')
-def exported(classifier, tmp_path_factory) -> tuple[Path, list[str]]:
-    """The classifier as a file of torch.export, and the lines of the log."""
-    out, lines = tmp_path_factory.mktemp('file') / 'a.pt2', []
-    cfg, weights = classifier
-    export_model(copy.deepcopy(cfg), str(weights), out, dynamic=['batch'], say=lines.append)
-    return out, lines
+def exported(classifier, tmp_path_factory) -> Path:
+    """The classifier as a file of torch.export."""
+    out = tmp_path_factory.mktemp('file') / 'a.pt2'
+    export(classifier[1], out)
+    return out
 
 
 @pytest.mark.integration
 @pytest.mark.parametrize('name', ['a.pt2', 'a.onnx'])
-def test_file_describes_itself(classifier, name, tmp_path):
+def test_file_describes_itself(classifier, name, tmp_path, capsys):
     cfg, weights = classifier
-    lines = []
-    export_model(copy.deepcopy(cfg), str(weights), tmp_path / name, dynamic=['batch'], say=lines.append)
+    export(weights, tmp_path / name)
+    lines = capsys.readouterr().out.splitlines()
     notes = ExportedFile(tmp_path / name).notes
     normalised = cfg.model.get('data_preprocessor') or cfg.data_preprocessor
     assert notes['preprocessing']['mean'] == [float(n) for n in normalised['mean']]
@@ -75,7 +80,7 @@ def test_file_describes_itself(classifier, name, tmp_path):
 
 
 def test_other_batches_and_sizes_are_refused_where_axes_are_not_open(exported):
-    file = ExportedFile(exported[0])
+    file = ExportedFile(exported)
     channels = 1
     assert file(torch.zeros(4, channels, 32, 32))[0].shape == (4, 10)
     with pytest.raises(ValueError, match='takes a height of 32 only, not 64: export it with --dynamic height'):
@@ -86,19 +91,17 @@ def test_predictions_are_those_of_pytorch(classifier, exported):
     """And a file of another checkpoint is refused."""
     cfg, weights = classifier
     plain, by_file = (Predictor(copy.deepcopy(cfg), weights, 'cpu') for _ in range(2))
-    hook = RunExportedHook(str(exported[0]))
+    hook = RunExportedHook(str(exported))
     hook.replace(by_file.model, str(weights))
     by_file.model.backbone.forward = None  # it is not run
     scores = [predictor([PICTURE, PICTURE[::-1]])[1].pred_score for predictor in (plain, by_file)]
     assert_close(*scores)
-    other = checkpoint(cfg, exported[0].with_name('b.pth'), seed=1)
+    other = checkpoint(cfg, exported.with_name('b.pth'), seed=1)
     with pytest.raises(ValueError, match='exported from another checkpoint'):
         hook.replace(by_file.model, str(other))
 
 
 def test_wrong_file_is_removed(classifier, tmp_path, monkeypatch):
-    cfg, weights = classifier
-
     def write_wrong(program, path, notes):
         name = [name for name in program.state_dict if name.endswith('weight')][-1]
         with torch.no_grad():
@@ -108,7 +111,7 @@ def test_wrong_file_is_removed(classifier, tmp_path, monkeypatch):
     wrong = FORMATS | {'.pt2': FORMATS['.pt2']._replace(write=write_wrong)}
     monkeypatch.setattr('vitplug.lab.export.command.FORMATS', wrong)
     with pytest.raises(WrongFile, match=r'differs from PyTorch: .* of the largest output\); at most 1e-04 is allowed'):
-        export_model(copy.deepcopy(cfg), str(weights), tmp_path / 'a.pt2', dynamic=['batch'], say=lambda line: None)
+        export(classifier[1], tmp_path / 'a.pt2')
     assert list(tmp_path.iterdir()) == []
 
 
@@ -160,11 +163,12 @@ def test_operators_that_onnx_lacks_are_torchs():
 
 def test_compared_sizes_are_not_the_traced_one():
     axes = ('batch', 'height', 'width')
-    traced, shapes = traced_shape((224, 224), axes), untraced_shapes((224, 224), axes, (100, 4))
+    traced = shape_of((224, 224), axes, TRACED, (1, 32))
+    shapes = [shape_of((224, 224), axes, more, (100, 4)) for more in COMPARED]
     assert len({shape[1:] for shape in shapes}) == 3 and len({shape[0] for shape in shapes}) == 2
     assert not any(shape[0] == traced[0] or shape[1] == traced[1] or shape[2] == traced[2] for shape in shapes)
-    assert untraced_shapes((224, 224), ('batch',), None) == [(1, 224, 224), (5, 224, 224)]
-    assert untraced_shapes((30, 30), ('height',), (100, 8)) == [(1, 104, 30), (1, 160, 30)]
+    assert {shape_of((224, 224), ('batch',), more, (1, 1)) for more in COMPARED} == {(1, 224, 224), (5, 224, 224)}
+    assert {shape_of((30, 30), ('height',), more, (100, 8)) for more in COMPARED} == {(1, 104, 30), (1, 160, 30)}
 
 
 @pytest.mark.parametrize(('host', 'sizes'), [('vit', 1), pytest.param('swin', 33, marks=pytest.mark.slow)])
@@ -189,7 +193,7 @@ def test_one_open_side_has_its_conditions_and_the_other_none(exported):
     program = trace(MoreFromThirtyTwoOn(), x, ('height',))
     assert open_sizes(program, x, ('height',)) == (32, 1)
     assert open_sizes(trace(MoreFromThirtyTwoOn(), x, ('width',)), x, ('width',)) == (1, 1)
-    file = ExportedFile(exported[0])
+    file = ExportedFile(exported)
     file.notes |= dict(dynamic=['batch', 'height'], traced=[1, 64, 30], sizes=[32, 1])
     file._run = lambda x: [x]
     assert file(x)[0].shape == x.shape

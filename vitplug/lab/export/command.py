@@ -1,6 +1,7 @@
 """The command ``vitplug export``: fold, trace, write, compare with PyTorch, and remove a file that is wrong."""
 
-from collections.abc import Callable, Sequence
+import argparse
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,51 @@ from vitplug.tasks.libraries import TASKS
 
 from .file import FORMATS, INPUT, ExportedFile
 from .trace import AXES, NotExported, folded, in_short, open_sizes, trace
-from .verify import compare, made_images, traced_shape, untraced_shapes
+from .verify import COMPARED, STEP, TRACED, compare, made_images, shape_of
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Exports a trained model, and removes the file if it differs from PyTorch."""
+    """Exports a trained model, and removes the file if it differs from PyTorch.
+
+    Raises:
+        ValueError: If an option is wrong; NotExported if the model cannot be exported so; WrongFile if the file differs
+            from PyTorch, and is removed.
+        OSError: If the file exists, or has no folder.
+        ImportError: If a package is missing.
+    """
+    args = _parser().parse_args(argv)
+    out, dynamic = args.out, [axis for axis in (args.dynamic or '').split(',') if axis]
+    cfg = model_config(args.config, args.checkpoint, 'CHECKPOINT', args.cfg_options)
+    parts = TASKS[cfg.default_scope].networks
+    part = args.part or next(iter(parts))
+    check_request(out, part, list(parts), dynamic)
+    predictor = Predictor(cfg, args.checkpoint, 'cpu')
+    channels, *own = read_image_size(cfg, args.shape)
+    network = parts[part](predictor.model).eval()
+    exported, count = folded(network)
+    print(f'plugs: {count} modules folded to constants' if count else 'plugs: none folded')
+    traced = shape_of(own, dynamic, TRACED, (1, STEP))
+    program = trace(exported, made_images(traced, channels), dynamic)
+    sizes = open_sizes(program, made_images(traced, channels), dynamic)
+    notes = _notes(cfg, predictor, part, program)
+    notes |= dict(
+        weights=file_hash(Path(local_file(args.checkpoint))), dynamic=[*dynamic], traced=[*traced], sizes=sizes
+    )
+    try:
+        _write(program, out, notes)
+        print(f'file: {out}, {out.stat().st_size / 1e6:.1f} MB')
+        print(f'input: {INPUT}; outputs: {", ".join(notes["outputs"])}')
+        print(f'dynamic: {", ".join(dynamic) or "none"}; traced with {" x ".join(map(str, traced))}')
+        if sizes:
+            print('sizes: from {} pixels on, multiples of {}; others are refused'.format(*sizes))
+        shapes = dict.fromkeys(shape_of(own, dynamic, more, sizes or (1, 1)) for more in COMPARED)
+        compare(network, ExportedFile(out), (made_images(shape, channels) for shape in shapes))
+    except BaseException:
+        out.unlink(missing_ok=True)
+        raise
+
+
+def _parser() -> argparse.ArgumentParser:
     about = 'Export a trained model as one file, compare it with PyTorch, and remove it if it differs.'
     parser = model_parser('export', about)
     add, kinds = parser.add_argument, 'FILE.onnx, or FILE.pt2 of torch.export'
@@ -36,58 +77,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     add('--dynamic', metavar='AXES', help=f'axes that stay open, of {",".join(AXES)}')
     add_shape(parser)
     add_options(parser)
-    args = parser.parse_args(argv)
-    cfg = model_config(args.config, args.checkpoint, 'CHECKPOINT', args.cfg_options)
-    dynamic = [axis for axis in (args.dynamic or '').split(',') if axis]
-    export_model(cfg, args.checkpoint, args.out, args.part, dynamic, args.shape)
-
-
-def export_model(
-    cfg: Config,
-    checkpoint: str,
-    out: Path,
-    part: str | None = None,
-    dynamic: Sequence[str] = (),
-    shape: Sequence[int] | None = None,
-    say: Callable[[str], None] = print,
-) -> None:
-    """Exports a trained model; arguments are the command's options, and what is called with each line of the log.
-
-    Raises:
-        ValueError: If an option is wrong; NotExported if the model cannot be exported so; WrongFile if the file differs
-            from PyTorch, and is removed.
-        OSError: If the file exists, or has no folder.
-        ImportError: If a package is missing.
-    """
-    parts = TASKS[cfg.default_scope].networks
-    part = part or next(iter(parts))
-    check_request(out, part, list(parts), dynamic)
-    predictor = Predictor(cfg, checkpoint, 'cpu')
-    channels, *own = read_image_size(cfg, shape)
-    network = parts[part](predictor.model).eval()
-    exported, count = folded(network)
-    say(f'plugs: {count} modules folded to constants' if count else 'plugs: none folded')
-    traced = traced_shape(own, dynamic)
-    program = trace(exported, made_images(traced, channels), dynamic)
-    sizes = open_sizes(program, made_images(traced, channels), dynamic)
-    notes = _notes(cfg, predictor, part, program)
-    notes |= dict(weights=file_hash(Path(local_file(checkpoint))), dynamic=[*dynamic], traced=[*traced], sizes=sizes)
-    try:
-        _write(program, out, notes)
-        say(f'file: {out}, {out.stat().st_size / 1e6:.1f} MB')
-        say(f'input: {INPUT}; outputs: {", ".join(notes["outputs"])}')
-        say(f'dynamic: {", ".join(dynamic) or "none"}; traced with {" x ".join(map(str, traced))}')
-        if sizes:
-            say('sizes: from {} pixels on, multiples of {}; others are refused'.format(*sizes))
-        shapes = untraced_shapes(own, dynamic, sizes)
-        compare(network, ExportedFile(out), (made_images(shape, channels) for shape in shapes), say)
-    except BaseException:
-        out.unlink(missing_ok=True)
-        raise
+    return parser
 
 
 def check_request(out: Path, part: str, parts: Sequence[str], dynamic: Sequence[str]) -> None:
-    """Checks options before a model is built; raises as :func:`export_model`."""
+    """Checks options before a model is built; raises as :func:`main`."""
     for option, values, known in (('--dynamic', dynamic, AXES), ('--part', [part], parts)):
         for value in values:
             if value not in known:

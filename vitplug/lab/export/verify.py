@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Sequence
 import torch
 from torch import Tensor, nn
 
+from vitplug.attention.grids import ceil_div
+
 from .trace import in_short
 
 Shape = tuple[int, int, int]
@@ -20,34 +22,21 @@ class WrongFile(ValueError):
     """A file gives other outputs than the model that it was exported from."""
 
 
-def traced_shape(own: tuple[int, int], dynamic: Sequence[str]) -> Shape:
-    """Batch, height and width to trace with, of the size that the model is for; open axes are unlike its own."""
-    return _shape(own, dynamic, TRACED, (1, STEP))
-
-
-def untraced_shapes(own: tuple[int, int], dynamic: Sequence[str], sizes: tuple[int, int] | None) -> list[Shape]:
-    """Batches and sizes to compare: two batches of three sizes, none of them traced, as far as axes are open.
+def shape_of(own: Sequence[int], dynamic: Sequence[str], more: Shape, sizes: tuple[int, int]) -> Shape:
+    """Batch, height and width to trace or to compare with.
 
     Args:
-        own: Height and width that the model is for.
+        own: Height and width that the model is for; axes that are not open stay so, with a batch of 1.
         dynamic: The open axes.
+        more: The batch, and the pixels that open sides have more than the model's own.
         sizes: Smallest side and divisor, see :func:`~vitplug.lab.export.trace.open_sizes`.
     """
-    return list(dict.fromkeys(_shape(own, dynamic, more, sizes or (1, 1)) for more in COMPARED))
-
-
-def _shape(own: tuple[int, int], dynamic: Sequence[str], more: Shape, sizes: tuple[int, int]) -> Shape:
     least, divisor = sizes
     height, width = (
-        round_up(max(side + step, least), divisor) if axis in dynamic else side
+        ceil_div(max(side + step, least), divisor) * divisor if axis in dynamic else side
         for axis, side, step in zip(('height', 'width'), own, more[1:], strict=True)
     )
     return more[0] if 'batch' in dynamic else 1, height, width
-
-
-def round_up(side: int, step: int = STEP) -> int:
-    """A side rounded up to a multiple."""
-    return (side + step - 1) // step * step
 
 
 def made_images(shape: Shape, channels: int) -> Tensor:
@@ -60,15 +49,13 @@ def compare(
     network: nn.Module,
     file: Callable[[Tensor], Sequence[Tensor]],
     batches: Iterable[Tensor],
-    say: Callable[[str], None] = print,
 ) -> None:
-    """Runs a file and the network that it was exported from.
+    """Runs a file and the network that it was exported from; prints a line for each batch.
 
     Args:
         network: The network, on the CPU.
         file: The file.
         batches: Images ``(B, C, H, W)``.
-        say: Called with a line for each batch.
 
     Raises:
         WrongFile: If the file fails, or its outputs have other shapes or values.
@@ -88,7 +75,7 @@ def compare(
         line = f'{name}: largest difference {largest:.2e} ({relative:.1e} of the largest output)'
         if not relative <= TOLERANCE:
             raise WrongFile(f'differs from PyTorch: {line}; at most {TOLERANCE:.0e} is allowed')
-        say(line)
+        print(line)
 
 
 def difference(given: Tensor, wanted: Tensor) -> tuple[float, float]:
