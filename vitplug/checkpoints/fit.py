@@ -33,17 +33,14 @@ class Coverage:
     source: str  # file, format and place in the file
     loaded: list[str]  # of the backbone
     resized: list[str]  # those of them that have another shape in the checkpoint
-    missing: list[str]  # of the backbone, without plugs
     plugs: list[str]  # of plugs that the checkpoint lacks
-    heads: list[str]  # of the model, missing or of another number of classes in the checkpoint
-    unused: list[str]  # of the checkpoint's backbone
-    beside: list[str]  # of the checkpoint's other parts, not used
+    missing: list[str]  # others that it lacks, or has with another number of classes
+    unused: list[str]  # of the checkpoint
 
     def __str__(self) -> str:
         return (
-            f'{self.source}: loaded {len(self.loaded)} of {len(self.loaded) + len(self.missing)} backbone tensors, '
-            f'{len(self.resized)} of them resized; {len(self.plugs)} new plug tensors; missing {_count(self.missing)} '
-            f'of the backbone, {_count(self.heads)} outside it; unused {_count([*self.unused, *self.beside])}'
+            f'{self.source}: loaded {len(self.loaded)} tensors of the backbone, {len(self.resized)} of them resized; '
+            f'{len(self.plugs)} new ones of plugs; missing {_count(self.missing)}; unused {_count(self.unused)}'
         )
 
 
@@ -52,7 +49,7 @@ def _count(keys: Collection[str]) -> str:
 
 
 def check_fit(coverage: Coverage, backbone: nn.Module, reset: Collection[str], rotary: str) -> None:
-    """Refuses a checkpoint of another network than the backbone's.
+    """Refuses a checkpoint of another network than the backbone's, by the coverage of the backbone alone.
 
     Free are plugs, heads, what only pre-training has, the norms after the blocks that the model's outputs do not need,
     those of a pyramid's stages that a classifier has no output of, and what ``reset`` names. ``rotary`` is the setting

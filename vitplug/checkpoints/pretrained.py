@@ -108,13 +108,13 @@ def load_content(
         source=f'{path} ({known.name}{place and f", {place}"})',
         loaded=[key for key in loaded if not is_plug(key)],
         resized=[key for key in loaded if key in given and given[key].shape != wanted[key].shape],
-        missing=[key for key in missing if not is_plug(key)],
         plugs=[key for key in missing if is_plug(key)],
-        heads=[key for key in outside if key not in heads and not key.endswith('.num_batches_tracked')],
+        missing=[key for key in missing if not is_plug(key)],
         unused=[key for key in unused if not is_derived(key)],
-        beside=beside,
     )
     check_fit(coverage, backbone, reset, known.rotary)
+    coverage.missing.extend(key for key in outside if key not in heads and not key.endswith('.num_batches_tracked'))
+    coverage.unused.extend(beside)
     print_log(str(coverage), logger='current')
     return coverage
 
