@@ -13,7 +13,7 @@ from glue_files import FORMATS, write_glue
 from vitplug.adapters import plug_in
 from vitplug.lab.text import glue, pretrain
 from vitplug.lab.text.glue import TASKS, classifier, read_examples
-from vitplug.lab.text.pretrain import Parts, make_optimizer
+from vitplug.lab.text.pretrain import Parts, make_optimizers
 
 # --- files: without transformers ---
 
@@ -145,8 +145,8 @@ def test_bert_small_has_14_million_parameters_with_refiner_and_without(hf):
 
 def test_rates_by_layer(hf):
     model = hf.ElectraForSequenceClassification(hf.ElectraConfig(**TINY, vocab_size=20))
-    groups = make_optimizer(model, 1.0, 0.5).param_groups
-    found = {id(p): (group['lr'], group['weight_decay']) for group in groups for p in group['params']}
+    groups = make_optimizers(model, 1.0, 10, 2, 0.5)[0].param_groups
+    found = {id(p): (group['initial_lr'], group['weight_decay']) for group in groups for p in group['params']}
     expected = {'classifier': 1.0, 'layer.1': 0.25, 'layer.0': 0.125, 'embeddings': 0.0625}
     for name, parameter in model.named_parameters():
         [rate] = [value for part, value in expected.items() if part in name]
@@ -199,7 +199,7 @@ def test_a_folder_of_other_content_is_refused_and_left_as_it_is(folder, tmp_path
 
 
 def results(folder, task='*'):
-    return [json.loads(path.read_text()) for path in sorted(folder.glob(f'{task}/*.json'))]
+    return [json.loads(path.read_text()) for path in sorted(folder.glob(f'{task}/*_seed*.json'))]
 
 
 def test_all_eight_tasks(folder, tmp_path, capsys):
@@ -216,30 +216,30 @@ def test_all_eight_tasks(folder, tmp_path, capsys):
         plugs: np.mean([one['value'] for one in results(tmp_path, 'CoLA') if one['plugs'] == plugs])
         for plugs in ('none', 'refiner')
     }
-    assert plain[3].startswith('none ') and plain[5] == f'{means["none"]:.1f}'
-    assert refined[3].startswith('refiner ') and f'{means["refiner"] - means["none"]:+.1f}' in refined
+    assert plain[2].startswith('none ') and plain[4] == f'{means["none"]:.1f}'
+    assert refined[2].startswith('refiner ') and f'{means["refiner"] - means["none"]:.1f}' in refined
     before = contents(tmp_path)
     capsys.readouterr()
     run_glue(folder, tmp_path, more=options)
     assert contents(tmp_path) == before and ', seed ' not in capsys.readouterr().out
 
 
-def test_results_of_other_content_are_neither_continued_nor_compared(folder, tmp_path, capsys):
-    """Another length of training, other weights of the same name, and a longer pre-training each stand alone."""
+def test_results_of_other_content_are_refused(folder, tmp_path):
+    """Another length of training, and a longer pre-training; models of other weights are beside each other."""
     out = tmp_path / 'out'
     run_glue(folder, out, 'RTE', 'none', '--epochs 1')
-    run_glue(folder, out, 'RTE', 'refiner', '--epochs 2')
+    with pytest.raises(ValueError, match='RTE is made of other epochs; choose another --out'):
+        run_glue(folder, out, 'RTE', 'refiner', '--epochs 2')
     shutil.copytree(folder / 'glue', tmp_path / 'glue')
-    for name, key in (('model.safetensors', 'weights'), (pretrain.RECORD, 'pretraining')):
-        shutil.copytree(folder / 'none', tmp_path / key)
-        path = tmp_path / key / name
+    for name in ('model.safetensors', pretrain.RECORD):
+        shutil.copytree(folder / 'none', tmp_path / name)
+        path = tmp_path / name / name
         content = path.read_bytes()
-        path.write_bytes(content[:-1] + b'\x01' if key == 'weights' else content.replace(b': 22', b': 23'))
-        run_glue(tmp_path, out, 'RTE', key, '--epochs 1')
-    found = results(out)
-    assert [len({one[key] for one in found}) for key in ('seed', 'shared', 'weights')] == [1, 3, 3] and len(found) == 4
-    # The other weights of the same recipe are compared, and everything else is a table of its own.
-    assert sum('%' not in line and ' undecided' in line for line in capsys.readouterr().out.splitlines()) == 0
+        path.write_bytes(content.replace(b': 22', b': 23') if name == pretrain.RECORD else content[:-1] + b'\x01')
+    run_glue(tmp_path, out, 'RTE', 'model.safetensors', '--epochs 1')
+    with pytest.raises(ValueError, match='RTE is made of other pretraining'):
+        run_glue(tmp_path, out, 'RTE', pretrain.RECORD, '--epochs 1')
+    assert len({one['weights'] for one in results(out)}) == len(results(out)) == 2
 
 
 def test_a_seed_is_the_same_training_whatever_runs_before(folder, tmp_path):
@@ -258,12 +258,12 @@ def test_a_seed_is_the_same_training_whatever_runs_before(folder, tmp_path):
 
 def test_correlation_of_a_constant_is_undefined_and_not_zero(hf, tmp_path):
     assert math.isnan(glue.METRICS['spearman']([1, 2, 3], np.ones(3))) and glue.METRICS['matthews']([0, 1], [0, 0]) == 0
-    for seed, value in enumerate((80.0, None, 90.0)):
+    for seed, value in enumerate((80.0, math.nan, 90.0)):
         path = tmp_path / 'STS-B' / f'none_seed{seed}.json'
         path.parent.mkdir(parents=True, exist_ok=True)
-        one = dict(plugs='none', weights='abcdefgh', shared='12345678', seed=seed, value=value)
+        one = dict(plugs='none', weights='abcdefgh', seed=seed, value=value)
         path.write_text(json.dumps(one))
-    assert re.split(r'\s{2,}', glue.table(tmp_path).splitlines()[-1])[4:6] == ['2', '85.0']
+    assert re.split(r'\s{2,}', glue.table(tmp_path).splitlines()[-1])[3:5] == ['2', '85.0']
 
 
 def test_predictions_that_are_not_finite_are_no_result(folder, tmp_path):

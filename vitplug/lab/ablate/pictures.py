@@ -3,9 +3,7 @@
 import textwrap
 from collections.abc import Iterator
 
-import matplotlib
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from vitplug.lab.study.figures import COLOURS, STEP, curves
@@ -18,18 +16,15 @@ DECIDED = {Verdict.BETTER: COLOURS[0], Verdict.WORSE: COLOURS[1]}
 OPEN_COLOUR, BASELINE_COLOUR = '#555555', '#999999'
 LINE, WIDTH = 0.17, 4.0  # inches: a line of a label, the axes of the forest plot
 WIDEST = 34  # characters of a line
-# Labels are the user's: a dollar in one begins no formula.
-AS_WRITTEN = {'text.parse_math': False}
 
 
 def wrapped(name: str, width: int = WIDEST) -> str:
-    """A label in lines, parted behind ``+`` and ``,`` where possible; nothing is cut off."""
-    parted = name.replace('+', '+ \0').replace(',', ', \0')  # a mark for the spaces that only part
+    """A label in lines, parted behind ``+`` and ``,`` where possible; nothing is cut off, and a dollar is a dollar."""
+    parted = name.replace('$', r'\$').replace('+', '+ \0').replace(',', ', \0')  # a mark for the spaces that only part
     lines = textwrap.wrap(parted, width, break_on_hyphens=False)
     return '\n'.join(line.replace(' \0', '').replace('\0', '').strip() for line in lines)
 
 
-@matplotlib.rc_context(AS_WRITTEN)
 def forest_picture(summary: Summary) -> Figure:
     """All differences to the baseline: a row for each variant, its seeds as dots, and its interval."""
     labels = [wrapped(variant.name) for variant in summary.compared]
@@ -40,7 +35,15 @@ def forest_picture(summary: Summary) -> Figure:
     if summary.margin is not None:
         ax.axvspan(-summary.margin, summary.margin, color=BASELINE_COLOUR, alpha=0.15, linewidth=0)
     for height, variant in enumerate(summary.compared):
-        _draw_difference(ax, height, variant, summary)
+        found, reference = variant.comparison, summary.reference.values
+        colour = DECIDED.get(found.verdict, OPEN_COLOUR)
+        if found.difference is not None:
+            # Seeds lie below the interval, which would hide them.
+            own = [summary.scale * (variant.values[seed] - reference[seed]) for seed in found.seeds]
+            ax.plot(own, [height + 0.22] * len(own), 'o', color=colour, alpha=0.75, markersize=3.5, markeredgewidth=0)
+            ax.plot(found.difference, height, 'D', color=colour, markersize=6)
+        if found.low is not None:
+            ax.plot([found.low, found.high], [height] * 2, color=colour, linewidth=2, solid_capstyle='butt')
     ax.set_yticks(range(len(labels)), labels, fontsize=9)
     ax.set_ylim(len(labels) - 0.4, -0.6)
     side = 'right' if summary.greater_is_better else 'left'
@@ -53,23 +56,6 @@ def forest_picture(summary: Summary) -> Figure:
     return figure
 
 
-def _draw_difference(ax: Axes, height: int, variant: Variant, summary: Summary) -> None:
-    found = variant.comparison
-    colour, reference = DECIDED.get(found.verdict, OPEN_COLOUR), summary.reference.values
-    words = 'no seed yet'
-    if found.difference is not None:
-        # Seeds lie below the interval, which would hide them.
-        own = [summary.scale * (variant.values[seed] - reference[seed]) for seed in found.seeds]
-        ax.plot(own, [height + 0.22] * len(own), 'o', color=colour, alpha=0.75, markersize=3.5, markeredgewidth=0)
-        ax.plot(found.difference, height, 'D', color=colour, markersize=6)
-        words = f'{found.difference:+.2f}\n{found.verdict.value}'
-    if found.low is not None:
-        ax.plot([found.low, found.high], [height] * 2, color=colour, linewidth=2, solid_capstyle='butt')
-        words = f'{found.difference:+.2f}\n[{found.low:+.2f}, {found.high:+.2f}]'
-    ax.annotate(words, (1.01, height), xycoords=('axes fraction', 'data'), va='center', fontsize=8, color=colour)
-
-
-@matplotlib.rc_context(AS_WRITTEN)
 def curves_picture(summary: Summary) -> Figure | None:
     """Learning curves: a panel for each variant, with the baseline; bands are one standard deviation.
 
@@ -80,16 +66,15 @@ def curves_picture(summary: Summary) -> Figure | None:
     reference, points = summary.reference, []
     for variant in summary.compared or [reference]:
         panel = wrapped(variant.name), STEP
-        points += [(panel, row.layer, row) for row in _curve(reference, reference.name, summary)]
+        points += [(panel, row.layer, row) for row in _curve(reference, wrapped(reference.name), summary)]
         if variant.comparison:
             points += [(panel, row.layer, row) for row in _curve(variant, 'the variant', summary)]
     return curves('mean and standard deviation over seeds', summary.metric, points)
 
 
 def _curve(variant: Variant, name: str, summary: Summary) -> Iterator[Row]:
-    """The mean over seeds at the steps that all have. A cell that still runs counts only while none is done."""
-    started = {seed: curve for seed, curve in variant.curves.items() if curve}
-    used = [curve for seed, curve in started.items() if seed in variant.values] or [*started.values()]
+    """The mean over seeds whose training is done, at the steps that all have."""
+    used = [variant.curves[seed] for seed in variant.values]
     for step in sorted(set.intersection(*map(set, used))) if used else ():
         values = summary.scale * np.array([curve[step] for curve in used])
         mean, sd = values.mean(), values.std(ddof=1) if len(used) > 1 else 0

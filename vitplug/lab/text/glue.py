@@ -1,14 +1,13 @@
 """Fine-tuning on GLUE and its development sets: the command ``vitplug glue``.
 
-Each seed is a training: head, dropout and order of the data come from it, the same for all plugs. A result is a file in
-``OUT/TASK``, named by plugs, seed and the hash of all that it depends on; a call adds what is missing, and prints all
-results. Plugs are compared with the model without them, seed by seed, where nothing else differs.
+Each seed is a training: head, dropout and order of the data come from it, the same for all plugs. ``OUT/TASK`` is of
+one recipe, data and pre-training, and has a file for each result, named by plugs, weights and seed; a call adds what is
+missing, and prints all results. Plugs are compared with the model without them, seed by seed.
 
 GLUE (Wang et al., ICLR 2019) has a folder for each task with ``train.tsv`` and ``dev.tsv``: UTF-8, fields between tabs
 without quoting, and a line of column names, but for CoLA. Test sets have no labels and are not read.
 """
 
-import argparse
 import csv
 import json
 import math
@@ -31,9 +30,9 @@ from vitplug.plugs.text import NONE
 from vitplug.statistics.seeds import compare, mean_and_sd
 from vitplug.tables import format_table
 
-from .pretrain import RECORD, make_trainer
+from .pretrain import RECORD, claim, make_optimizers, training_arguments
 
-WARMUP, ALL, HIGHEST = 0.1, 'all', 5.0
+WARMUP, LAYER_DECAY, ALL, HIGHEST = 0.1, 0.8, 'all', 5.0
 #: Sentences, and the index of the class or a number.
 Example = tuple[tuple[str, ...], float]
 #: The metrics, of answers and predictions; a rank correlation is NaN where either is constant.
@@ -84,17 +83,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     add('--seeds', type=int, default=5, metavar='N', help='trainings of each task (default 5)')
     add('--epochs', type=int, metavar='N', help='default 3, and 10 for RTE and STS-B')
     add('--lr', type=float, default=3e-4, help='learning rate of the head (default 3e-4)')
-    add('--layer-decay', type=float, default=0.8, help='factor of rates from layer to layer (default 0.8)')
     add('--batch', type=int, default=32, metavar='N', help='examples of a step (default 32)')
     add('--length', type=int, default=128, metavar='N', help='most tokens of an example (default 128)')
     args = parser.parse_args(argv)
     data = {
         name: [read_examples(name, args.data, split) for split in ('train', TASKS[name].dev)]
         for name in (TASKS if args.task == ALL else [args.task])
-    }  # all, before anything is trained
+    }
+    before = json.loads(Path(args.model, RECORD).read_text())
+    weights = sorted([Path(args.model, 'config.json'), *Path(args.model).glob('*.safetensors')])
+    model = dict(plugs=before.pop('plugs'), weights=of_names(map(of_file, weights)))
+    recipe = {name: getattr(args, name) for name in ('lr', 'batch', 'length')} | dict(pretraining=before)
+    for name, examples in data.items():  # all, before anything is trained
+        own = dict(epochs=args.epochs or TASKS[name].epochs, data=of_names(map(repr, examples)))
+        claim(Path(args.out, name), recipe | own)
     for name, (train, dev) in data.items():
         for seed in range(args.seeds):
-            run(name, train, dev, seed, args)
+            path = Path(args.out, name, f'{model["plugs"]}_{model["weights"]}_seed{seed}.json')
+            if not path.is_file():
+                value = run(name, train, dev, seed, args)
+                write_text(path, json.dumps(model | dict(seed=seed, value=value), indent=1))
+                print(f'{name}, {model["plugs"]}, seed {seed}: {TASKS[name].metric} {value}', flush=True)
     print(table(Path(args.out)))
     return 0
 
@@ -140,33 +149,21 @@ def classifier(folder: str, num_outputs: int) -> tuple[nn.Module, Any]:
     )
     if lacking := [key for key in loading['missing_keys'] if not re.search('classifier|pooler', key)]:
         raise ValueError(f'--model {folder} lacks weights of the model, such as {lacking[0]}')
-    plugs = network.config.plugs
-    plug_in(network, plugs)
-    network = network if plugs == NONE else load_plugs(network, folder)
+    load_plugs(plug_in(network, network.config.plugs), folder)
     return network, transformers.AutoTokenizer.from_pretrained(folder)
 
 
-def run(name: str, train: Sequence[Example], dev: Sequence[Example], seed: int, args: argparse.Namespace) -> None:
-    """Trains and evaluates, unless there is a result of the same content.
+def run(name: str, train: Sequence[Example], dev: Sequence[Example], seed: int, args: Any) -> float:
+    """Trains, and gives the metric of the development set in percent.
 
     Raises:
         ValueError: If a prediction is not finite.
     """
-    from transformers import DataCollatorWithPadding
+    from transformers import DataCollatorWithPadding, Trainer
 
     task = TASKS[name]
     torch.manual_seed(seed)
     model, tokenizer = classifier(args.model, len(task.labels) or 1)
-    label, epochs = model.config.plugs, args.epochs or task.epochs
-    weights = sorted([Path(args.model, 'config.json'), *Path(args.model).glob('*.safetensors')])
-    before = {key: made for key, made in json.loads(Path(args.model, RECORD).read_text()).items() if key != 'plugs'}
-    # What results depend on beside plugs and weights: data, recipe, and how the weights were trained.
-    recipe = (args.lr, args.layer_decay, args.batch, args.length, epochs)
-    shared = of_names(map(repr, (train, dev, recipe, before)))
-    made_of = dict(plugs=label, weights=of_names(map(of_file, weights)), shared=shared)
-    path = Path(args.out, name, f'{label}_seed{seed}_{of_names([repr(made_of)])}.json')
-    if path.is_file():
-        return
 
     def encoded(texts: Sequence[str], target: float) -> Mapping[str, Any]:
         """Of two sentences, the longer one is cut; targets that are numbers are up to 1."""
@@ -175,42 +172,39 @@ def run(name: str, train: Sequence[Example], dev: Sequence[Example], seed: int, 
 
     turned = [(texts[::-1], target) for texts, target in train if task.both_orders]
     train_set = [encoded(*example) for example in [*train, *turned]]
-    steps = epochs * math.ceil(len(train_set) / args.batch)
-    given = dict(train_dataset=train_set, data_collator=DataCollatorWithPadding(tokenizer))
-    settings = dict(save_strategy='no', logging_strategy='no')
-    trainer = make_trainer(model, args, steps, WARMUP * steps, seed, given, **settings)
+    steps = (args.epochs or task.epochs) * math.ceil(len(train_set) / args.batch)
+    trainer = Trainer(
+        model,
+        training_arguments(args, steps, seed, save_strategy='no', logging_strategy='no'),
+        train_dataset=train_set,
+        data_collator=DataCollatorWithPadding(tokenizer),
+        optimizers=make_optimizers(model, args.lr, steps, WARMUP * steps, LAYER_DECAY),
+    )
     trainer.train()
     logits = trainer.predict([encoded(*example) for example in dev]).predictions
     if not np.isfinite(logits).all():
         raise ValueError(f'{name}: predictions are not finite: set a lower --lr than {args.lr:g}')
     predicted = logits.argmax(1) if task.labels else logits[:, 0]
-    found = 100 * float(METRICS[task.metric]([target for _, target in dev], predicted))
-    value = found if math.isfinite(found) else None
-    write_text(path, json.dumps(made_of | dict(seed=seed, value=value), indent=1))
-    print(f'{name}, {label}, seed {seed}: {task.metric} {value}', flush=True)
+    return 100 * float(METRICS[task.metric]([target for _, target in dev], predicted))
 
 
 def table(out: Path) -> str:
     """All results as text: means with standard deviations, and paired differences from the model without plugs.
 
-    Results are compared where they share data, recipe and pre-training. An undefined correlation counts for no mean.
+    An undefined correlation counts for no mean.
     """
-    found: dict[tuple[str, str, str], dict[str, dict[int, float]]] = {}
+    rows = [('task', 'metric', 'plugs and weights', 'seeds', 'mean', 'sd', 'difference', 'from', 'to', 'verdict')]
     for name, task in TASKS.items():
-        for one in (json.loads(path.read_text()) for path in sorted(out.glob(f'{name}/*.json'))):
-            labels = found.setdefault((name, task.metric, one['shared'][:6]), {})
-            by_seed = labels.setdefault(f'{one["plugs"]} {one["weights"][:6]}', {})
-            by_seed.update({} if one['value'] is None else {one['seed']: one['value']})
-    rows = [('task', 'metric', 'content', 'plugs and weights', 'seeds', 'mean', 'sd', 'difference', '95 %', 'verdict')]
-    for key, labels in found.items():
-        plain = next((label for label in labels if label.startswith(f'{NONE} ')), None)
-        compared = compare(labels, plain) if plain else {}
-        for label, by_seed in labels.items():
-            mean, sd = mean_and_sd([*by_seed.values()])
-            figures = ('undefined' if mean is None else f'{mean:.1f}', '' if sd is None else f'{sd:.1f}')
-            difference = ends = verdict = ''
-            if (one := compared.get(label)) and one.difference is not None:
-                difference, verdict = f'{one.difference:+.1f}', one.verdict.value
-                ends = '' if one.low is None else f'{one.low:+.1f} to {one.high:+.1f}'
-            rows.append((*key, label, str(len(by_seed)), *figures, difference, ends, verdict))
-    return format_table(rows, range(4, 9))
+        values: dict[str, dict[int, float]] = {}
+        for one in (json.loads(path.read_text()) for path in sorted(out.glob(f'{name}/*_seed*.json'))):
+            by_seed = values.setdefault(f'{one["plugs"]} {one["weights"][:6]}', {})
+            by_seed |= {one['seed']: one['value']} if math.isfinite(one['value']) else {}
+        plain = next((label for label in values if label.startswith(f'{NONE} ')), None)
+        compared = compare(values, plain) if plain else {}
+        for label, by_seed in values.items():
+            found = compared.get(label)
+            paired = (found.difference, found.low, found.high) if found else (None, None, None)
+            numbers = mean_and_sd([*by_seed.values()]) + paired
+            texts = ('' if number is None else f'{number:.1f}' for number in numbers)
+            rows.append((name, task.metric, label, str(len(by_seed)), *texts, found.verdict.value if found else ''))
+    return format_table(rows, range(3, 9))

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.optim import AdamW
+from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import Dataset, Subset
 
 from vitplug.adapters import plug_in
@@ -67,15 +69,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     model = plug_in(transformers.ElectraForMaskedLM(config), args.plugs)
     claim(Path(args.out), made_of)
     parts = Parts(files, tokenizer, args.length)
-    data = dict(
-        train_dataset=Subset(parts, [index for index in range(len(parts)) if index % HELD_OUT]),
-        eval_dataset=Subset(parts, range(0, len(parts), HELD_OUT)[:MOST_HELD_OUT]),
-        data_collator=transformers.DataCollatorForLanguageModeling(tokenizer, **MASKS),
-    )
     settings = {f'{what}_strategy': 'steps' for what in ('eval', 'logging', 'save')}
     settings |= {f'{what}_steps': args.save_every for what in ('eval', 'logging', 'save')}
     settings |= dict(save_total_limit=2, prediction_loss_only=True, logging_nan_inf_filter=False)
-    trainer = make_trainer(model, args, args.steps, args.warmup, args.seed, data, **settings)
+    trainer = transformers.Trainer(
+        model,
+        training_arguments(args, args.steps, args.seed, **settings),
+        train_dataset=Subset(parts, [index for index in range(len(parts)) if index % HELD_OUT]),
+        eval_dataset=Subset(parts, range(0, len(parts), HELD_OUT)[:MOST_HELD_OUT]),
+        data_collator=transformers.DataCollatorForLanguageModeling(tokenizer, **MASKS),
+        optimizers=make_optimizers(model, args.lr, args.steps, args.warmup),
+    )
     trainer.train(resume_from_checkpoint=transformers.trainer_utils.get_last_checkpoint(args.out))
     tokenizer.save_pretrained(args.out)
     model.save_pretrained(args.out)
@@ -83,13 +87,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def claim(folder: Path, made_of: dict[str, Any]) -> None:
-    """Notes in a new folder of what its content is made; in one that stands, compares it.
+    """Notes in a folder without other files of what its content is made; else compares it.
 
     Raises:
         ValueError: If the folder is of other content, or has files of other origin.
     """
     path = folder / RECORD
-    if not folder.is_dir() or not any(folder.iterdir()):
+    if all(file == path for file in folder.glob('*')):
         write_text(path, json.dumps(made_of, indent=1))
     before = json.loads(path.read_text()) if path.is_file() else {}
     if differing := [key for key in made_of if before.get(key) != made_of[key]]:
@@ -123,11 +127,14 @@ class Parts(Dataset):
 # --- training, for GLUE too ---
 
 
-def make_optimizer(model: nn.Module, lr: float, layer_decay: float = 1.0) -> torch.optim.AdamW:
-    """AdamW with learning rates by layer, and no weight decay of biases, norms and scalars of plugs.
+def make_optimizers(
+    model: nn.Module, lr: float, steps: int, warmup: float, layer_decay: float = 1.0
+) -> tuple[AdamW, LambdaLR]:
+    """AdamW with learning rates by layer, no weight decay of biases, norms and scalars of plugs; and the rates' course.
 
     With L blocks, the head learns at ``lr``, block i (from 0) at ``lr * layer_decay ** (L + 1 - i)``, embeddings at
-    ``lr * layer_decay ** (L + 2)``, as in ELECTRA's code. A block's plugs learn at the rate of the block.
+    ``lr * layer_decay ** (L + 2)``, as in ELECTRA's code. A block's plugs learn at the rate of the block. All rates
+    follow a linear warm-up times a linear decay to 0.
     """
     last, groups = model.config.num_hidden_layers + 2, {}
     for name, parameter in model.named_parameters():
@@ -135,26 +142,17 @@ def make_optimizer(model: nn.Module, lr: float, layer_decay: float = 1.0) -> tor
         depth = int(block[1]) + 1 if block else 0 if '.embeddings' in name else last
         key = lr * layer_decay ** (last - depth), WEIGHT_DECAY if parameter.ndim > 1 else 0.0
         groups.setdefault(key, dict(params=[], lr=key[0], weight_decay=key[1]))['params'].append(parameter)
-    return torch.optim.AdamW(list(groups.values()), eps=EPSILON)
+    optimizer = AdamW(list(groups.values()), eps=EPSILON)
+    return optimizer, LambdaLR(optimizer, lambda step: (1 - step / steps) * min(1.0, step / max(warmup, 1.0)))
 
 
-def make_trainer(
-    model: nn.Module, args: Any, steps: int, warmup: float, seed: int, data: dict[str, Any], **settings: Any
-) -> Any:
-    """transformers' ``Trainer`` on its data sets and collator: linear warm-up times linear decay to 0.
-
-    Raises:
-        ValueError: If each step would have more than ``args.batch`` examples.
-    """
+def training_arguments(args: Any, steps: int, seed: int, **settings: Any) -> Any:
+    """Settings of transformers' ``Trainer``, or a ValueError if a step would have more than ``args.batch`` examples."""
     import transformers
 
     settings |= dict(per_device_train_batch_size=args.batch, per_device_eval_batch_size=args.batch, max_steps=steps)
     settings |= dict(disable_tqdm=True, dataloader_pin_memory=torch.cuda.is_available())
-    settled = transformers.TrainingArguments(args.out, seed=seed, data_seed=seed, **settings)
-    if settled.train_batch_size * settled.world_size != args.batch:
+    found = transformers.TrainingArguments(args.out, seed=seed, data_seed=seed, **settings)
+    if found.train_batch_size * found.world_size != args.batch:
         raise ValueError('several GPUs would make the batch larger than --batch: set CUDA_VISIBLE_DEVICES=0')
-    optimizer = make_optimizer(model, args.lr, getattr(args, 'layer_decay', 1.0))
-    rate = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: (1 - step / steps) * min(1.0, step / max(warmup, 1.0))
-    )
-    return transformers.Trainer(model, settled, optimizers=(optimizer, rate), **data)
+    return found
