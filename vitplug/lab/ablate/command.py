@@ -86,11 +86,8 @@ def prepare(args: argparse.Namespace, out: Path) -> list[Cell]:
     if args.margin is not None and not 0 < args.margin < math.inf:
         raise ValueError(f'--margin {args.margin}: expected a difference above 0, in points of the metric')
     variants = make_variants(args.configs, args.plugs or (), args.names or (), args.cfg_options or {})
-    baseline, first = next(iter(variants.items()))
-    if not first.get('val_evaluator') or not first.get('val_dataloader'):
-        raise ValueError(f'{first.filename}: has no validation (val_evaluator, val_dataloader): there is no metric')
-    metrics = args.metric or [main_metric(first)]
     parameters = {label: check(label, cfg, out) for label, cfg in variants.items()}
+    metrics = args.metric or [*dict.fromkeys(map(main_metric, variants.values()))]
     cells = [
         make_cell(label, cfg, seed, out, parameters[label])
         for seed in range(args.seeds)
@@ -100,7 +97,7 @@ def prepare(args: argparse.Namespace, out: Path) -> list[Cell]:
         configs=args.configs,
         labels=[*variants],
         seeds=[*range(args.seeds)],
-        baseline=baseline,
+        baseline=next(iter(variants)),
         metrics={metric: greater_is_better(metric, args.rule) for metric in metrics},
         margin=args.margin or default_margin(metrics[0]),
         names=dict(zip(variants, args.names or (), strict=False)),
@@ -112,6 +109,8 @@ def prepare(args: argparse.Namespace, out: Path) -> list[Cell]:
 
 def check(label: str, cfg: Config, out: Path) -> int:
     """Checks that a variant can be trained, and counts the parameters of its model."""
+    if not cfg.get('val_evaluator') or not cfg.get('val_dataloader'):
+        raise ValueError(f'{label}: has no validation (val_evaluator, val_dataloader), so there is no metric')
     try:
         check_training(Config(cfg._cfg_dict.to_dict() | dict(work_dir=str(out), launcher='none')))
         return sum(parameter.numel() for parameter in build_model(cfg).parameters())
