@@ -76,7 +76,7 @@ def test_classes_in_another_order_are_refused():
     for classes in (('cat', 'dog'), ('Katze', 'Hund')):
         check_checkpoint(SimpleNamespace(**vars(runner_of(model, False)), _test_loop=Loop(*classes)), checkpoint)
     runner = SimpleNamespace(**vars(runner_of(model, False)), _test_loop=Loop('dog', 'cat'))
-    with pytest.raises(ValueError, match=r"x\.pth: label 0 is 'cat' in training and 'dog' in the data"):
+    with pytest.raises(ValueError, match=r"label 0 is 'dog' here and 'cat' in the training of x\.pth"):
         check_checkpoint(runner, checkpoint)
 
 

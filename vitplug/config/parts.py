@@ -4,7 +4,6 @@ import copy
 import functools
 import inspect
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,62 +11,18 @@ from mmengine.dataset import BaseDataset
 from mmengine.registry import DATASETS, Registry
 
 
-@dataclass(frozen=True)
-class Part:
-    """A dict in a config, most often one that something is built of.
-
-    Attributes:
-        path: Its place, as `--cfg-options` has it, such as ``'model.roi_head.bbox_head.0'``.
-        settings: The dict.
-        kind: The class that its `type` names; None where that is no class or none is named.
-    """
-
-    path: str
-    settings: Mapping
-    kind: type | None
-
-    @property
-    def name(self) -> str:
-        """The last key of the path that is no index, such as ``'bbox_head'``."""
-        return next(key for key in reversed(self.path.split('.')) if not key.isdecimal())
-
-    def is_a(self, *names: str) -> bool:
-        """Whether its class, or a class that this inherits from, has one of some names."""
-        return any(base.__name__ in names for base in inspect.getmro(self.kind)) if self.kind else False
-
-    def get(self, key: str):
-        """A setting, or the default of the class."""
-        return self.settings[key] if key in self.settings else defaults_of(self.kind).get(key)
-
-
-def find_parts(node, path: str, registry: Registry, scope: str, leave_out=lambda part: False) -> Iterator[Part]:
-    """All dicts in a part of a config, outer ones first, but those that `leave_out` says and all in them.
-
-    ``path`` is the place of the part; types are found in ``registry`` by the ``scope`` of the task's library.
-    """
-    if isinstance(node, Mapping):
-        kind = registered(registry, node['type'], scope) if 'type' in node else None
-        part = Part(path, node, kind if inspect.isclass(kind) else None)
-        if leave_out(part):
-            return
-        yield part
-    for place, child in _children(node, path):
-        if isinstance(child, Mapping | list | tuple):
-            yield from find_parts(child, place, registry, scope, leave_out)
-
-
 def strings_in(node, path: str = '') -> Iterator[tuple[str, str]]:
     """All strings in a part of a config, with the places of their settings."""
-    for place, child in _children(node, path):
-        if isinstance(child, str):
-            yield place, child
-        elif isinstance(child, Mapping | list | tuple):
-            yield from strings_in(child, place)
+    if isinstance(node, str):
+        yield path, node
+    for place, child in children(node, path):
+        yield from strings_in(child, place)
 
 
-def _children(node, path: str) -> Iterator[tuple[str, Any]]:
-    """The entries of a dict or a list, with their places."""
-    for key, child in node.items() if isinstance(node, Mapping) else enumerate(node or ()):
+def children(node, path: str) -> Iterator[tuple[str, Any]]:
+    """The entries of a dict or a list, with their places; nothing has others."""
+    entries = node.items() if isinstance(node, Mapping) else enumerate(node if isinstance(node, list | tuple) else ())
+    for key, child in entries:
         yield f'{path}.{key}' if path else str(key), child
 
 
@@ -92,28 +47,41 @@ def defaults_of(kind: type | None) -> dict:
     return defaults
 
 
-def dataset_leaves(dataset: Mapping | Sequence, path: str) -> Iterator[tuple[str, Mapping]]:
-    """The data sets inside wrappers such as RepeatDataset (`dataset`) and ConcatDataset (`datasets`).
+def loader_leaves(cfg, split: str) -> Iterator[tuple[str, Mapping]]:
+    """The data sets of a split's loader, inside wrappers such as RepeatDataset; none where there is no loader.
 
     Yields:
         Place of a data set, such as ``'train_dataloader.dataset.datasets.0'``, and its settings.
     """
-    if isinstance(dataset, list | tuple):
-        for place, child in _children(dataset, path):
-            yield from dataset_leaves(child, place)
-    elif isinstance(dataset, Mapping):  # not built already
-        inner = [key for key in ('datasets', 'dataset') if dataset.get(key) is not None]
-        for key in inner:
-            yield from dataset_leaves(dataset[key], f'{path}.{key}')
-        if not inner:
-            yield path, dataset
+    yield from _leaves(cfg.get(f'{split}_dataloader'), f'{split}_dataloader')
 
 
-def loader_leaves(cfg, split: str) -> Iterator[tuple[str, Mapping]]:
-    """The data sets of a split's loader, as `dataset_leaves`; none where there is no loader."""
-    loader = cfg.get(f'{split}_dataloader')
-    if loader:
-        yield from dataset_leaves(loader['dataset'], f'{split}_dataloader.dataset')
+def _leaves(node, path: str) -> Iterator[tuple[str, Mapping]]:
+    if not isinstance(node, Mapping):  # a list, or built already
+        inner = children(node, path)
+    elif not (inner := [(f'{path}.{key}', node[key]) for key in ('datasets', 'dataset') if node.get(key) is not None]):
+        yield path, node
+    for place, child in inner:
+        yield from _leaves(child, place)
+
+
+def lazy_datasets(cfg, split: str) -> Iterator[tuple[str, BaseDataset]]:
+    """The data sets of a split's loader with their places, built by their classes without reading annotations.
+
+    Data sets that do not derive from mmengine's class are left out.
+
+    Raises:
+        FileNotFoundError: If a class looks for its files and does not find them.
+    """
+    scope = cfg.get('default_scope')
+    for path, settings in loader_leaves(cfg, split):
+        kind = registered(DATASETS, settings.get('type'), scope)
+        if kind is not None and not issubclass(kind, BaseDataset):
+            continue
+        try:
+            yield path, DATASETS.build({**settings, 'lazy_init': True, '_scope_': scope})
+        except AssertionError as error:
+            raise FileNotFoundError(f'{path}: {settings["type"]} does not find its files {error}') from error
 
 
 def data_places(cfg, splits: Collection[str] = ('train', 'val', 'test')) -> Iterator[tuple[str, Path]]:
@@ -122,13 +90,8 @@ def data_places(cfg, splits: Collection[str] = ('train', 'val', 'test')) -> Iter
     Yields:
         The setting, such as ``'train_dataloader.dataset.data_prefix.img_path'``, and the path, which may not exist.
     """
-    scope = cfg.get('default_scope')
     for split in splits:
-        for path, settings in loader_leaves(cfg, split):
-            kind = registered(DATASETS, settings.get('type'), scope)
-            if kind is None or not issubclass(kind, BaseDataset):
-                continue
-            dataset = DATASETS.build({**settings, 'lazy_init': True, '_scope_': scope})
+        for path, dataset in lazy_datasets(cfg, split):
             places = {f'data_prefix.{key}': folder for key, folder in dataset.data_prefix.items()}
             for key, place in {**places, 'ann_file': dataset.ann_file}.items():
                 if isinstance(place, str) and place:
@@ -138,13 +101,12 @@ def data_places(cfg, splits: Collection[str] = ('train', 'val', 'test')) -> Iter
                 yield key, Path(file)
 
 
-def pipeline_of(loader: Mapping) -> tuple[str, Sequence[Mapping]]:
-    """The pipeline of a loader's data set: its place in the loader, and its steps."""
-    place, dataset = 'dataset', loader['dataset']
+def pipeline_of(loader: Mapping) -> Sequence[Mapping]:
+    """The steps of the pipeline of a loader's data set, the first one of several."""
+    dataset = loader['dataset']
     while 'pipeline' not in dataset:
-        inner = dataset.get('dataset') or dataset['datasets'][0]
-        place, dataset = f'{place}.dataset' if 'dataset' in dataset else f'{place}.datasets[0]', inner
-    return f'{place}.pipeline', dataset['pipeline']
+        dataset = dataset.get('dataset') or dataset['datasets'][0]
+    return dataset['pipeline']
 
 
 def model_settings(cfg: Mapping) -> dict:

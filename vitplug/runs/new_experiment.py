@@ -10,7 +10,6 @@ Here places and names are found; whether files match is for :func:`.checks.check
 """
 
 import argparse
-import copy
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -22,7 +21,8 @@ from mmengine.config import Config
 from vitplug.commands import call, command_parser
 from vitplug.config.parts import pipeline_of
 from vitplug.config.reading import read_config, take_plugs
-from vitplug.config.text import Code, text
+from vitplug.config.slips import READ
+from vitplug.config.text import config_text
 from vitplug.errors import printable
 from vitplug.files.folders import IMAGE_SUFFIXES, names_in
 from vitplug.files.named import check_new_file, check_weights
@@ -31,7 +31,7 @@ from vitplug.tasks.libraries import TASKS, check_scope
 
 from .checks import check_data
 from .checks.classes import model_parts
-from .checks.coco import check_masks, read_coco
+from .checks.coco import read_coco
 
 SPLITS = ('train', 'val', 'test')
 FROM_SCRATCH = 'none'
@@ -52,6 +52,7 @@ class OwnData(NamedTuple):
     classes: Sequence[str]  # by label
     splits: Mapping[str, Mapping]  # settings of the data set of each split, with places relative to the root
     images: int  # of the training
+    metric: Mapping  # settings of the evaluator, without its file
     has_masks: bool = False  # whether objects have some (detection)
 
 
@@ -67,15 +68,16 @@ def only(root: Path, split: str, *patterns: str, kind: str = 'folder') -> Path |
 
 def read_classification(root: Path, names: Sequence[str]) -> OwnData:
     """Finds folders of classes, which name them."""
-    folders = {split: only(root, split, f'{split}*') for split in SPLITS}
-    found = {split: sorted(folder.iterdir()) for split, folder in folders.items() if folder}
-    classes = {split: [path.name for path in paths if path.is_dir()] for split, paths in found.items()}
+    folders = {split: folder for split in SPLITS if (folder := only(root, split, f'{split}*'))}
+    classes = {
+        split: sorted(path.name for path in folder.iterdir() if path.is_dir()) for split, folder in folders.items()
+    }
     for split in ('train', 'val'):
         if (number := len(classes[split])) < 2:
             raise FileNotFoundError(f'{folders[split]} has {number} class folders: expected two or more, with images')
     # A test may have images without classes.
     splits = {split: dict(type='CustomDataset', data_prefix=folders[split].name) for split in classes if classes[split]}
-    return OwnData(classes['train'], splits, len(names_in(folders['train'], IMAGE_SUFFIXES)))
+    return OwnData(classes['train'], splits, len(names_in(folders['train'], IMAGE_SUFFIXES)), dict(type='Accuracy'))
 
 
 def read_segmentation(root: Path, names: Sequence[str]) -> OwnData:
@@ -92,7 +94,7 @@ def read_segmentation(root: Path, names: Sequence[str]) -> OwnData:
             prefix = dict(img_path=str(images.relative_to(root)), seg_map_path=str(masks.relative_to(root)))
             endings = dict(img_suffix=ending, seg_map_suffix=ending_of_maps)
             splits[split], number[split] = dict(type='BaseSegDataset', data_prefix=prefix, **endings), len(files)
-    return OwnData(names, splits, number['train'])
+    return OwnData(names, splits, number['train'], dict(type='IoUMetric', iou_metrics=['mIoU']))
 
 
 def read_detection(root: Path, names: Sequence[str]) -> OwnData:
@@ -103,77 +105,60 @@ def read_detection(root: Path, names: Sequence[str]) -> OwnData:
         inside = [f'{folder.relative_to(root)}/*.json'] if folder else []
         file = only(root, split, f'*{split}*.json', f'annotations/*{split}*.json', *inside, kind='file')
         if folder and file:
-            prefix = dict(img=f'{folder.relative_to(root)}/')
-            splits[split] = dict(type='CocoDataset', ann_file=str(file.relative_to(root)), data_prefix=prefix)
+            places = dict(ann_file=str(file.relative_to(root)), data_prefix=dict(img=f'{folder.relative_to(root)}/'))
+            splits[split] = dict(type='CocoDataset', **places, filter_cfg=dict(filter_empty_gt=True))
             contents[split] = read_coco(file)
-    has_masks = any(one.get('segmentation') for content in contents.values() for one in content.get('annotations', ()))
-    for split, content in contents.items() if has_masks else ():
-        check_masks(content.get('annotations', ()), root / splits[split]['ann_file'])
+    objects = contents['train'].get('annotations', ())
     # Some exports have a category that holds the others: what no object of the training has is not learnt.
-    used = {one['category_id'] for one in contents['train'].get('annotations', ())}
+    used = {one['category_id'] for one in objects}
     classes = [one['name'] for one in contents['train']['categories'] if one['id'] in used]
-    return OwnData(classes, splits, len(contents['train']['images']), has_masks)
+    has_masks = any(one.get('segmentation') for one in objects)
+    return OwnData(classes, splits, len(contents['train']['images']), dict(type='CocoMetric'), has_masks)
 
 
 READERS = dict(detection=read_detection, segmentation=read_segmentation, classification=read_classification)
 
 
-def load_own_data(cfg: Config, data: OwnData) -> None:
+def load_own_data(cfg: Config, root: Path, data: OwnData, with_masks: bool) -> None:
     """Has loaders and evaluators read data of one's own; a test without annotations is the validation."""
+    # Label 0 is a class, and masks are loaded where they are learnt.
+    off = ('reduce_zero_label',) if with_masks else ('reduce_zero_label', 'with_mask')
     for split in SPLITS:
-        name, metric = f'{split}_dataloader', f'{split}_evaluator'
+        loader, metric = f'{split}_dataloader', f'{split}_evaluator'
         if split not in data.splits:
-            cfg[name], cfg[metric] = Code('val_dataloader'), Code('val_evaluator')
+            cfg[loader], cfg[metric] = cfg.val_dataloader, cfg.val_evaluator
             continue
-        files, (place, steps) = dict(data.splits[split], test_mode=split != 'train'), pipeline_of(cfg[name])
-        changed = [dict(step, **_changes(step, data)) for step in steps]
-        cfg[name].dataset = dict(
-            data_root=Code('data_root'),
-            **files,
-            metainfo=dict(classes=Code('classes')),
-            pipeline=changed if changed != list(steps) else Code(f'_base_.{name}.{place}'),
-        )
-        if split == 'train' and 'ann_file' in files:
-            cfg[name].dataset['filter_cfg'] = dict(filter_empty_gt=True)
-        elif split != 'train' and 'ann_file' in files:
-            cfg[metric] = dict(type='CocoMetric', ann_file=Code(f'data_root + {text(files["ann_file"])}'))
-            cfg[metric].metric = ['bbox', 'segm'] if data.has_masks else 'bbox'
-        elif split != 'train':
-            accuracy = dict(type='Accuracy', topk=(1, 5) if len(data.classes) > 5 else (1,))
-            is_maps = 'img_suffix' in files
-            cfg[metric] = dict(type='IoUMetric', iou_metrics=['mIoU']) if is_maps else accuracy
-
-
-def _changes(step: Mapping, data: OwnData) -> dict:
-    """Changes to a step of a pipeline: masks are loaded where there are some, and label 0 is a class."""
-    masks = dict(with_mask=False) if step.get('with_mask') and not data.has_masks else {}
-    return masks | (dict(reduce_zero_label=False) if step.get('reduce_zero_label') else {})
+        steps = [{**step, **{key: False for key in off if step.get(key)}} for step in pipeline_of(cfg[loader])]
+        own = dict(data_root=f'{root.as_posix()}/', metainfo=dict(classes=tuple(data.classes)))
+        dataset = dict(data.splits[split], **own, test_mode=split != 'train', pipeline=steps)
+        cfg[loader] = {**cfg[loader], 'dataset': dataset}
+        if split != 'train':
+            cfg[metric] = data.metric
+            if 'ann_file' in dataset:
+                kinds = ['bbox', 'segm'] if with_masks else 'bbox'
+                cfg[metric] = dict(data.metric, ann_file=(root / dataset['ann_file']).as_posix(), metric=kinds)
 
 
 # --- the model ---
 
 
-def change_model(cfg: Config, plugs: Sequence[Mapping], weights: str | None, has_masks: bool) -> None:
-    """Gives a model plugs, weights (None for the base's), the number of classes, and no head for absent masks."""
-    take_plugs(cfg)
-    cfg.model.backbone.plugs = plugs
+def change_model(cfg: Config, number: int, weights: str | None, without_masks: bool) -> None:
+    """Gives a model weights (None for the base's), the number of classes, and no head for masks that are absent."""
     if weights is not None:
         init = None if weights == FROM_SCRATCH else dict(type='vitplug.Pretrained', checkpoint=weights)
         cfg.model.backbone['init_cfg'] = init
-        if cfg.model.get('pretrained'):
-            cfg.model.pretrained = None
-    if not has_masks and any(step.get('with_mask') for step in pipeline_of(cfg.train_dataloader)[1]):
+        cfg.model.pop('pretrained', None)
+    if without_masks:
         if 'mask_head' not in (cfg.model.get('roi_head') or {}):
             raise ValueError(f'--base: {cfg.model.type} needs masks, and no object has one: choose a detector of boxes')
         cfg.model.roi_head.update(mask_head=None, mask_roi_extractor=None)
-    for settings in (part.settings for part in model_parts(cfg) if part.name != 'backbone'):
-        for key in settings.keys() & {'num_classes', 'num_things_classes'}:
-            settings[key] = Code('num_classes')
+    for settings in (part for _, part, names in model_parts(cfg) if 'backbone' not in names):
+        settings.update({key: number for key in ('num_classes', 'num_things_classes') if key in settings})
         weights = settings.get('class_weight')
         if isinstance(weights, list | tuple):
             # A last weight for no object stays, weights of single classes are dropped.
             alike = len({*weights[:-1]}) == 1 and weights[0] != weights[-1]
-            settings['class_weight'] = Code(f'[{weights[0]!r}] * num_classes + [{weights[-1]!r}]') if alike else None
+            settings['class_weight'] = [weights[0]] * number + [weights[-1]] if alike else None
 
 
 # --- the schedule ---
@@ -181,45 +166,25 @@ def change_model(cfg: Config, plugs: Sequence[Mapping], weights: str | None, has
 
 def set_schedule(cfg: Config, steps: int, epochs: int) -> None:
     """Sets a warm-up, then half a cosine, over epochs of ``steps`` iterations, with a validation after each."""
-    cfg.train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=Code('max_epochs'), val_interval=1)
+    cfg.train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=epochs, val_interval=1)
     if 'Infinite' in str(cfg.train_dataloader.get('sampler')):  # of a base that counts iterations
         # Batch norms of one value, as in a last batch of one image, cannot be trained.
         cfg.train_dataloader.update(sampler=dict(type='DefaultSampler', shuffle=True), drop_last=True)
         cfg.log_processor = dict(cfg.get('log_processor') or {}, by_epoch=True)
-    cosine = dict(type='CosineAnnealingLR', eta_min=0.0, by_epoch=True, begin=0, end=Code('max_epochs'))
-    warm_up = min(LONGEST_WARM_UP, epochs * steps // 10)
     # mmengine's warm-up of one step never ends.
-    rising = [dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=warm_up)] if warm_up > 1 else []
-    cfg.param_scheduler = [*rising, dict(cosine, convert_to_iter_based=True)]
+    warm_up = max(2, min(LONGEST_WARM_UP, epochs * steps // 10))
+    cosine = dict(type='CosineAnnealingLR', eta_min=0.0, by_epoch=True, begin=0, end=epochs)
+    cfg.param_scheduler = [
+        dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=warm_up),
+        dict(cosine, convert_to_iter_based=True),
+    ]
+    hooks = read_config('vitplug::_base_/hooks.py').vitplug_hooks
     # Beside the best checkpoint; those of all epochs would fill a disk.
-    kept = dict(by_epoch=True, interval=1, max_keep_ckpts=2, save_best='auto')
-    if has_hooks(cfg):
-        cfg.default_hooks.checkpoint.update(kept)
-    else:
-        checkpoint = f'dict(_base_.vitplug_hooks.checkpoint, {text(kept).removeprefix("dict(")}'
-        cfg.default_hooks = Code(f'dict(_base_.vitplug_hooks, checkpoint={checkpoint})')
-
-
-def has_hooks(cfg: Config) -> bool:
-    """True if a base has vitplug's hooks."""
-    return 'interruption' in (cfg.get('default_hooks') or {})
+    hooks.checkpoint.update(by_epoch=True, interval=1, max_keep_ckpts=2, save_best='auto')
+    cfg.default_hooks = {**hooks, **(cfg.get('default_hooks') or {}), 'checkpoint': hooks.checkpoint}
 
 
 # --- the file ---
-
-
-def difference(old: Mapping, new: Mapping) -> dict:
-    """What a config adds to its base, as mmengine merges them."""
-    changes = {}
-    for key, value in new.items():
-        before = old.get(key)
-        if key in old and value == before:
-            continue
-        changes[key] = value
-        if key in old and isinstance(value, Mapping):
-            extends = isinstance(before, Mapping) and before.keys() <= value.keys()
-            changes[key] = difference(before, value) if extends else dict(_delete_=True, **value)
-    return changes
 
 
 def config_of(args: argparse.Namespace) -> str:
@@ -231,40 +196,29 @@ def config_of(args: argparse.Namespace) -> str:
         raise ValueError(
             f'--classes {args.classes}: label maps, and they alone, need names for their labels 0, 1, 2 ...'
         )
-    base = read_config(args.base)
-    check_scope(base)
-    if base.default_scope != LIBRARIES[args.task]:
+    cfg = read_config(args.base)
+    check_scope(cfg)
+    if cfg.default_scope != LIBRARIES[args.task]:
         raise ValueError(f'--base {args.base}: the task needs a config of {LIBRARIES[args.task]}')
-    if missing := [key for key in ('train_dataloader', 'val_dataloader', 'val_evaluator') if not base.get(key)]:
+    data = READERS[args.task](args.data, names)
+    if missing := [f'{split}_dataloader' for split in data.splits if not cfg.get(f'{split}_dataloader')]:
         raise ValueError(f'--base {args.base}: has no {", ".join(missing)}: name a whole config (docs/models.md)')
-    data, cfg = READERS[args.task](args.data, names), copy.deepcopy(base)
-    batch = min(base.train_dataloader.batch_size, max(SMALLEST_BATCH, data.images // STEPS_OF_AN_EPOCH))
-    change_model(cfg, parse_plugs(args.plugs, '--plugs'), args.pretrained, data.has_masks)
-    learns_masks = any(step.get('with_mask') for step in pipeline_of(base.train_dataloader)[1])
-    load_own_data(cfg, data._replace(has_masks=learns_masks and data.has_masks))
-    cfg.train_dataloader.batch_size = Code('batch_size')
+    if data.images < SMALLEST_BATCH:
+        raise ValueError(f'--data {args.data}: {data.images} training images are no batch: add some')
+    batch = min(cfg.train_dataloader.batch_size, max(SMALLEST_BATCH, data.images // STEPS_OF_AN_EPOCH))
+    take_plugs(cfg)
+    cfg.model.backbone.plugs = parse_plugs(args.plugs, '--plugs')
+    loads_masks = any(step.get('with_mask') for step in pipeline_of(cfg.train_dataloader))
+    change_model(cfg, len(data.classes), args.pretrained, loads_masks and not data.has_masks)
+    load_own_data(cfg, args.data, data, loads_masks and data.has_masks)
     set_schedule(cfg, math.ceil(data.images / batch), args.epochs)
-    if cfg.train_dataloader.get('drop_last') and data.images < batch:
-        raise ValueError(f'--data {args.data}: {data.images} training images are no whole batch of {batch}: add some')
+    cfg.train_dataloader.batch_size = batch
     if 'base_batch_size' in (cfg.get('auto_scale_lr') or {}):
         cfg.auto_scale_lr.enable = True
-    # A file is named from the folder of the new config.
-    name = args.base if '::' in args.base else Path(os.path.relpath(args.base, args.out.parent)).as_posix()
-    variables = dict(
-        _base_=name if has_hooks(base) else [name, 'vitplug::_base_/hooks.py'],
-        data_root=f'{args.data.as_posix()}/',
-        classes=tuple(data.classes),
-        num_classes=Code('len(classes)'),
-        batch_size=batch,
-        max_epochs=args.epochs,
-    )
-    whole = cfg.to_dict()
-    changes = difference(base.to_dict(), whole)
-    # The test may name the evaluator of the validation, which may be that of the base.
-    changes = {key: changes.pop(key, whole[key]) for key in ('val_dataloader', 'val_evaluator')} | changes
-    blocks = (''.join(f'{name} = {text(value)}\n' for name, value in part.items()) for part in (variables, changes))
     title = f'{args.task.capitalize()} of {len(data.classes)} classes, {data.images} training images.'
-    return f'# {title}\n# {printable(call("train", [str(args.out)]))}\n' + '\n'.join(blocks)
+    # The helpers of the base have been used.
+    settings = {name: value for name, value in cfg.items() if name in READ - {'data_help'}}
+    return f'# {title}\n# {printable(call("train", [str(args.out)]))}\n{config_text(settings)}'
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -278,7 +232,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     except Exception:
         args.out.unlink()
         raise
-    title = f'{args.out}: {len(cfg.classes)} classes ({", ".join(cfg.classes[:8])})'
+    classes = cfg.train_dataloader.dataset.metainfo.classes
+    title = f'{args.out}: {len(classes)} classes ({", ".join(classes[:8])})'
     print('\n'.join(map(printable, (title, *remarks, f'next: {call("check", [str(args.out)])}'))))
 
 

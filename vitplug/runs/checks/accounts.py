@@ -56,12 +56,9 @@ def account_folders(dataset: BaseDataset, infos: Sequence[Mapping], images: str,
             f'{len(lonely)} of {len(listed)} images have no label map, such as {os.path.abspath(lonely[0])}: add them, '
             f'or set img_suffix and seg_map_suffix ({dataset.img_suffix}, {dataset.seg_map_suffix}) to their endings'
         )
-    for name in names_in(images):
-        path = os.path.join(images, name)
-        if path in listed:
-            account.count(IMAGES, None, name)
-        elif path not in partners:
-            account.count('files', 'of another place or ending than the data set looks for', name)
-    for path in sorted(there - partners - listed):
+    for path in {os.path.join(images, name) for name in names_in(images)} - partners:
+        other = None if path in listed else 'of another place or ending than the data set looks for'
+        account.count(IMAGES if path in listed else 'files', other, os.path.basename(path))
+    for path in there - partners - listed:
         account.count('label maps', 'without an image', os.path.basename(path))
     return account

@@ -10,15 +10,29 @@ from typing import Any
 from mmengine.dataset import BaseDataset
 
 from .accounts import IMAGES, OBJECTS, Account
-from .classes import match_categories
+from .classes import check_categories
 
+CROWD = 'marked iscrowd'
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _is_box(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 4 and all(map(_is_finite, value))
+
+
+ID = (lambda value: isinstance(value, int), 'a whole number, which alone matches others')
+NAME = (lambda value: isinstance(value, str), 'a text')
+NUMBER = (_is_finite, 'a finite number')
+BOX = (_is_box, 'four finite numbers')
 # What each entry needs. A file of a test may have no annotations.
 NEEDED = dict(
-    images=('id', 'file_name', 'width', 'height'),
-    categories=('id', 'name'),
-    annotations=('id', 'image_id', 'category_id', 'bbox', 'area'),
+    images=dict(id=ID, file_name=NAME, width=NUMBER, height=NUMBER),
+    categories=dict(id=ID, name=NAME),
+    annotations=dict(id=ID, image_id=ID, category_id=ID, bbox=BOX, area=NUMBER),
 )
-CROWD = 'marked iscrowd'
 
 
 def read_coco(path: Path) -> dict:
@@ -34,15 +48,12 @@ def read_coco(path: Path) -> dict:
                 f'{path} has no {key}: expected a COCO file, with lists of images, annotations, categories'
             )
         for number, entry in enumerate(entries):
-            _check_entry(entry, fields, f'{path}: {key}[{number}]')
-        for field in (field for field in fields if field.endswith('id')):
-            ids = [entry[field] for entry in entries]
-            if texts := [one for one in ids if not isinstance(one, int)]:
-                raise ValueError(
-                    f'{path}: {field} of {key}: {len(texts)} of {len(ids)} are no whole numbers, e.g. {texts[0]!r}, '
-                    'and match no others: write whole numbers everywhere'
-                )
-        for field in ('id', 'name') if key == 'categories' else ('id',):
+            for field, (fits, expected) in fields.items():
+                if not isinstance(entry, dict) or field not in entry:
+                    raise ValueError(f'{path}: {key}[{number}] lacks {field}: {str(entry)[:80]}')
+                if not fits(entry[field]):
+                    raise ValueError(f'{path}: {key}[{number}].{field} = {entry[field]!r}: expected {expected}')
+        for field in {'id', 'name'} & {*fields}:
             value, times = Counter(entry[field] for entry in entries).most_common(1)[0] if entries else ('', 0)
             if times > 1:
                 raise ValueError(
@@ -50,32 +61,6 @@ def read_coco(path: Path) -> dict:
                     'categories in the files of the other splits, too'
                 )
     return content
-
-
-def _check_entry(entry: Any, fields: Sequence[str], place: str) -> None:
-    """ValueError for an entry that lacks what mmdet reads, or whose sizes are no numbers."""
-    if missing := [field for field in fields if not isinstance(entry, dict) or field not in entry]:
-        raise ValueError(f'{place} lacks {", ".join(missing)}: {str(entry)[:80]}')
-    box = entry['bbox'] if 'bbox' in fields else [0] * 4
-    if not isinstance(box, list) or len(box) != 4 or not all(map(_is_finite, box)):
-        raise ValueError(f'{place}, id {entry["id"]}: bbox {box}: expected four finite numbers')
-    for field in ('width', 'height', 'area'):
-        if field in fields and not _is_finite(entry[field]):
-            raise ValueError(f'{place}, id {entry["id"]}: {field} {entry[field]!r}: expected a finite number')
-
-
-def _is_finite(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
-
-
-def check_masks(annotations: Sequence[Mapping], file: str | Path) -> None:
-    """ValueError for objects without a mask where masks are loaded, of which mmdet says KeyError 'mask'."""
-    if bare := [one['id'] for one in annotations if not one.get('segmentation')]:
-        raise ValueError(
-            f'{file}: annotation {bare[0]} has no segmentation, and {len(annotations) - len(bare)} of '
-            f'{len(annotations)} objects have one: give it one, or remove all of them to train boxes alone (in a '
-            'config: with_mask=False and no mask head)'
-        )
 
 
 def account_coco(content: Mapping, dataset: BaseDataset) -> Account:
@@ -87,20 +72,22 @@ def account_coco(content: Mapping, dataset: BaseDataset) -> Account:
     account = Account(*((OBJECTS, IMAGES) if 'annotations' in content else (IMAGES,)))
     images, classes = {image['id']: image for image in content['images']}, dataset.metainfo['classes']
     known, with_objects = {one['id'] for one in content['categories'] if one['name'] in classes}, set()
-    loaded = []
+    loads_masks = any(getattr(step, 'with_mask', False) for step in dataset.pipeline.transforms)
     for category in content['categories']:
         if category['id'] not in known:
             account.count('categories', 'that are no class', category['name'])
     for annotation in content.get('annotations', ()):
-        image = images.get(annotation['image_id'])
-        if image is not None and annotation['category_id'] in known:
-            with_objects.add(image['id'])
+        image, place = images.get(annotation['image_id']), f'annotation {annotation["id"]}'
+        if annotation['category_id'] in known:
+            with_objects.add(annotation['image_id'])
         reason = _lost_object(annotation, image, known)
-        account.count(OBJECTS, reason, f'annotation {annotation["id"]}')
-        if reason in (None, CROWD):  # a crowd is loaded, and ignored
-            loaded.append(annotation)
-    if any(getattr(step, 'with_mask', False) for step in dataset.pipeline.transforms):
-        check_masks(loaded, dataset.ann_file)
+        account.count(OBJECTS, reason, place)
+        # A crowd is loaded, and ignored. mmdet says only KeyError 'mask'.
+        if loads_masks and reason in (None, CROWD) and not annotation.get('segmentation'):
+            raise ValueError(
+                f'{dataset.ann_file}: {place} has no segmentation: give each object one, or remove all of them to '
+                'train boxes alone (in a config: with_mask=False and no mask head)'
+            )
     filters = {} if dataset.test_mode else dataset.filter_cfg or {}
     for image in images.values():
         account.count(IMAGES, _lost_image(image, image['id'] in with_objects, filters), image['file_name'])
@@ -137,24 +124,22 @@ def _lost_image(image: Mapping, has_objects: bool, filters: Mapping) -> str | No
 
 def check_scored(file: str, setting: str, sources: Sequence[Any]) -> None:
     """Compares the file that pycocotools scores with those of the loader (:class:`.Source`); ValueError."""
-    content = next((source.coco for source in sources if source.dataset.ann_file == file), None) or read_coco(
-        Path(file)
-    )
-    annotations = content.get('annotations', ())
-    if wrong := [one['id'] for one in annotations if one['id'] < 1]:
+    loaded = {source.dataset.ann_file: source.coco for source in sources if source.coco}
+    content = loaded.get(file) or read_coco(Path(file))
+    if wrong := [one['id'] for one in content.get('annotations', ()) if one['id'] < 1]:
         raise ValueError(
             f'{file}: annotation id {wrong[0]}: pycocotools matches whole numbers from 1 on only (0 counts as no '
-            f'match, {len(wrong)} of {len(annotations)} are wrong): number the annotations from 1'
+            'match): number the annotations from 1'
         )
-    theirs = {image['id']: image['file_name'] for image in content['images']}
+    if loaded and _names(content) != _names(*loaded.values()):
+        raise ValueError(
+            f'{setting} = {file!r} has other images, or other ids of images, than {", ".join(loaded)}, which the '
+            'loader reads: name the file of the loader'
+        )
     for source in sources:
-        if not source.coco:
-            continue
-        ours = {image['id']: image['file_name'] for image in source.coco['images']}
-        if differing := [number for number, name in ours.items() if theirs.get(number) != name]:
-            number = differing[0]
-            raise ValueError(
-                f'{setting} = {file!r}: image {number} is {theirs.get(number, "missing")} there and {ours[number]} in '
-                f'the data of the loader ({len(differing)} of {len(ours)} differ): name the file of the loader'
-            )
-        match_categories(source.classes, content, file, source.path)
+        if source.coco:
+            check_categories(source.path, source.classes, content, file)
+
+
+def _names(*contents: Mapping) -> dict[int, str]:
+    return {image['id']: image['file_name'] for content in contents for image in content['images']}

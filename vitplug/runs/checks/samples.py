@@ -1,6 +1,5 @@
 """Files of a sample, judged by what the loaders of the config's pipeline make of them."""
 
-import unicodedata
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,85 +14,71 @@ from .sources import Source
 DARK = 64
 
 
+class Misfit(ValueError):
+    """A file that can be decoded, and not be learnt from."""
+
+
 class Unreadable(ValueError):
-    """An image that cannot be decoded; a training puts another one in its place."""
+    """A file that cannot be decoded; a training puts another sample in the place of this one."""
 
 
-def look_at(source: Source, info: dict) -> ValueError | None:
-    """Looks at the files of a sample as training loads them.
-
-    Returns:
-        What is wrong; :class:`Unreadable` if an image cannot be decoded.
-    """
-    steps = source.dataset.pipeline.transforms
-    load = next((step for step in steps if isinstance(step, LoadImageFromFile)), None)
-    load_map = next((step for step in steps if isinstance(step, LoadAnnotations) and 'seg_fields' in info), None)
-    size, path = (info.get('width'), info.get('height')), info.get('img_path')
+def look_at(source: Source, info: dict) -> Misfit | Unreadable | None:
+    """Looks at the files of a sample as training loads them; gives what is wrong."""
+    load, load_map = (
+        next((step for step in source.dataset.pipeline.transforms if isinstance(step, kind)), None)
+        for kind in (LoadImageFromFile, LoadAnnotations)
+    )
+    file, size = info.get('img_path'), (info.get('width'), info.get('height'))
     try:
-        if load_map:
-            pixels = _load_map(load_map, info)
-            size, number = pixels.shape[::-1], len(source.classes)
-            labels = {*np.unique(pixels).tolist()} - {source.dataset.ignore_index}
-            if wrong := sorted(label for label in labels if label >= number > 0):
-                raise ValueError(f'{info["seg_map_path"]}: labels outside of the {number} classes: {wrong[:8]}')
-        if load and path:
-            _check_image(path, load, size)
-    except ValueError as error:
+        if load_map and 'seg_fields' in info:
+            file = info['seg_map_path']
+            size = _check_map(load_map, info, len(source.classes), source.dataset.ignore_index)
+        if load and 'img_path' in info:
+            file = info['img_path']
+            _check_image(file, load, size)
+    except Misfit as error:
         return error
     except Exception as error:  # whatever decoders raise
-        file = info['seg_map_path'] if load_map else path
         return Unreadable(f'{file}: cannot be loaded: {type(error).__name__}: {error}')
     return None
 
 
-def _load_map(load_map: LoadAnnotations, info: dict) -> np.ndarray:
-    """The labels of the pixels as training has them, ``(height, width)``."""
+def _check_map(load_map: LoadAnnotations, info: dict, classes: int, ignored: int) -> tuple[int, int]:
+    """Checks the labels of the pixels as training has them; gives their width and height."""
     path = info['seg_map_path']
     with Image.open(path) as image:
         stored = np.asarray(image)
     if stored.ndim > 2 or stored.max(initial=0) > 255:
-        raise ValueError(
+        raise Misfit(
             f'{path}: label map of shape {stored.shape} with values to {stored.max()}: expected one channel of class '
             'indices up to 255, which is ignored (LoadAnnotations cuts them to 8 bits)'
         )
-    return load_map(dict(info))['gt_seg_map']
+    labels = load_map(dict(info))['gt_seg_map']
+    if wrong := [label for label in np.unique(labels).tolist() if label >= classes > 0 and label != ignored]:
+        raise Misfit(f'{path}: labels outside of the {classes} classes: {wrong[:8]}')
+    return labels.shape[::-1]
 
 
 def _check_image(path: str, load: LoadImageFromFile, annotated: tuple) -> None:
     """Compares an image, as it is loaded, with its file and with its (width, height) in annotations."""
     if not Path(path).is_file():
-        raise ValueError(f'no such image: {path}{_similar(path)}')
-    try:
-        image = load(dict(img_path=path))['img']
-        # More strictly than training does, which takes a truncated JPEG as it is.
-        with suppress(UnidentifiedImageError, Image.DecompressionBombError), Image.open(path) as whole:
-            whole.load()
-    except Exception as error:  # decoders of any kind
-        raise Unreadable(f'{path}: cannot be loaded: {type(error).__name__}: {error}') from error
+        form = 'with / between folders, and with its capitals and Unicode form'
+        raise Misfit(f'no such image: {path}: write the name as the file has it, {form}')
+    image = load(dict(img_path=path))['img']
+    # More strictly than training does, which takes a truncated JPEG as it is.
+    with suppress(UnidentifiedImageError, Image.DecompressionBombError), Image.open(path) as whole:
+        whole.load()
     if image.dtype == np.uint8 and image.max(initial=0) < DARK:
         stored = cv2.imread(path, cv2.IMREAD_UNCHANGED)
         if stored is not None and stored.max() > image.max():
-            raise ValueError(
+            raise Misfit(
                 f'{path}: values to {stored.max()} are loaded as at most {image.max()} of 255, almost black: scale '
                 'them and save the image with 8 bits'
             )
     loaded = image.shape[1::-1]
     if all(annotated) and annotated != loaded:
-        how = 'annotate the images that are loaded'
-        if loaded == annotated[::-1]:
-            how = (
-                'width and height are swapped. Where EXIF turns the image, color_type in the LoadImageFromFile of this '
-                "data set decides: 'color_ignore_orientation' loads the stored pixels, 'color' the turned ones"
-            )
-        sizes = f'{loaded[0]} x {loaded[1]} pixels as loaded, and is annotated as {annotated[0]} x {annotated[1]}'
-        raise ValueError(f'{path}: {sizes}: {how}')
-
-
-def _similar(path: str) -> str:
-    """Says how a file is called that a missing name most likely means; '' if there is none."""
-    plain = unicodedata.normalize('NFC', path).replace('\\', '/').lower()
-    for other in Path(path).parent.glob('*'):
-        if plain.endswith(unicodedata.normalize('NFC', other.name).lower()):
-            why = 'a backslash separates no folders here' if '\\' in path else 'capitals or the Unicode form differ'
-            return f'; there is {other.name} ({why}): write the name as the file has it'
-    return ''
+        raise Misfit(
+            f'{path}: {loaded[0]} x {loaded[1]} pixels as loaded, and is annotated as {annotated[0]} x {annotated[1]}: '
+            "annotate the images that are loaded. Where EXIF turns images, color_type='color_ignore_orientation' in "
+            "LoadImageFromFile loads the stored pixels, and 'color' the turned ones"
+        )

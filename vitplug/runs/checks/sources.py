@@ -3,24 +3,19 @@
 Shared by `vitplug check`, `vitplug new` and the first lines of a training.
 """
 
-import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from mmengine.dataset import BaseDataset
-from mmengine.registry import DATASETS
 
-from vitplug.config.parts import loader_leaves, registered
+from vitplug.config.parts import lazy_datasets
 from vitplug.files.named import is_remote
 
 from .accounts import Account, account_folders
-from .classes import check_folders, match_categories
+from .classes import check_categories, check_folders
 from .coco import account_coco, read_coco
-
-# Samples that a training looks at in its first lines, evenly spaced; `vitplug check` looks at all.
-SAMPLED = 32
 
 
 @dataclass
@@ -45,10 +40,6 @@ class Source:
     coco: dict | None = None
     samples: Sequence[dict] = field(default_factory=list)
 
-    def some(self) -> Sequence[dict]:
-        """The samples that a training looks at."""
-        return self.samples[:: max(1, math.ceil(len(self.samples) / SAMPLED))]
-
 
 def read_sources(cfg, split: str, every: bool = False) -> list[Source]:
     """Reads the data sets behind the loader of a split; those that do not derive from mmengine's class are left out.
@@ -60,42 +51,32 @@ def read_sources(cfg, split: str, every: bool = False) -> list[Source]:
         FileNotFoundError: If a folder or file is missing.
         ValueError: If annotations are broken or do not match the images or the classes, or nothing is left to learn.
     """
-    sources, made = [], cfg.get('data_help') or {}
-    for path, settings in loader_leaves(cfg, split):
-        kind = registered(DATASETS, settings.get('type'), cfg.default_scope)
-        if kind is not None and not issubclass(kind, BaseDataset):
-            continue
-        try:
-            sources.append(_read_source(path, {**settings, 'lazy_init': True, '_scope_': cfg.default_scope}, every))
-        except FileNotFoundError as error:
-            if 'root' in made and Path(settings.get('data_root') or '').is_relative_to(made['root']):
-                raise FileNotFoundError(f'{error}; make the data with: {made["command"]}') from error
-            raise
-    return sources
-
-
-def _read_source(path: str, settings: Mapping, every: bool) -> Source:
     try:
-        dataset = DATASETS.build(settings)
-    except AssertionError as error:  # of a class that looks for its files
-        raise FileNotFoundError(f'{path}: {settings["type"]} does not find its files {error}') from error
-    source, names = Source(path, dataset), dataset.metainfo.get('classes') or ()
+        return [_read_source(Source(path, dataset), every) for path, dataset in lazy_datasets(cfg, split)]
+    except FileNotFoundError as error:
+        made = cfg.get('data_help') or {}
+        if 'root' in made and os.path.abspath(made['root']) in str(error):
+            raise FileNotFoundError(f'{error}; make the data with: {made["command"]}') from error
+        raise
+
+
+def _read_source(source: Source, every: bool) -> Source:
+    dataset, path, names = source.dataset, source.path, source.dataset.metainfo.get('classes') or ()
     if isinstance(names, str):
         raise ValueError(f'{path}.metainfo.classes = {names!r}: expected a list; a comma makes it one: ({names!r},)')
     fetches = getattr(dataset, 'download', False) or getattr(dataset, 'backend_args', None)
     if not fetches and not is_remote(dataset.data_root or ''):
-        for folder in dataset.data_prefix.values():
-            if folder and not Path(folder).is_dir():
-                raise FileNotFoundError(f'no such data folder: {Path(folder).absolute()}')
-        if dataset.ann_file and not Path(dataset.ann_file).exists():
-            raise FileNotFoundError(f'no such annotation file: {Path(dataset.ann_file).absolute()}')
+        folders = (('data folder', folder) for folder in dataset.data_prefix.values())
+        for what, place in (*folders, ('annotation file', dataset.ann_file)):
+            if place and not Path(place).exists():
+                raise FileNotFoundError(f'no such {what}: {os.path.abspath(place)}')
         _read_files(source, every)
     # None for panoptic data, where some parts of a model count things, some all classes.
     if not dataset.metainfo.get('stuff_classes'):
         source.classes = tuple(map(str, dataset.metainfo.get('classes') or ()))
     if source.coco:
-        match_categories(source.classes, source.coco, dataset.ann_file, path)
-    check_folders(source)
+        check_categories(path, source.classes, source.coco, dataset.ann_file)
+    check_folders(path, source.classes, source.folders)
     for what, number in source.account.kept.items() if source.account else ():
         if not number:
             raise ValueError(f'{path}: no {what} are left. {source.account}')
