@@ -12,8 +12,7 @@ from mmengine.config import ConfigDict
 from PIL import Image
 
 from vitplug.runs.checks import check_data, examine
-from vitplug.runs.checks.accounts import IMAGES, OBJECTS
-from vitplug.runs.checks.coco import account_coco
+from vitplug.runs.checks.accounts import IMAGES, OBJECTS, account_coco
 
 
 def picture(path, size=(40, 30), **options):

@@ -1,7 +1,6 @@
 """Parts of a config, the classes that they name, and the files behind its data sets."""
 
 import copy
-import functools
 import inspect
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -35,16 +34,6 @@ def registered(registry: Registry, kind, scope: str):
             return local.get(kind)
     except (TypeError, RuntimeError):
         return None
-
-
-@functools.cache
-def defaults_of(kind: type | None) -> dict:
-    """The constructor defaults of a class and its bases; not to be changed."""
-    defaults = {}
-    for base in reversed(inspect.getmro(kind) if kind else ()):
-        parameters = inspect.signature(base.__init__).parameters.values()
-        defaults |= {p.name: p.default for p in parameters if p.default is not p.empty}
-    return defaults
 
 
 def loader_leaves(cfg, split: str) -> Iterator[tuple[str, Mapping]]:

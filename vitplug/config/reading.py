@@ -1,22 +1,43 @@
 """From a path and the settings of a command line to a complete mmengine config."""
 
+import inspect
 from collections.abc import Mapping
 from pathlib import Path
 
 from mmengine.config import Config
+from mmengine.runner import Runner
 
 from vitplug.files.config_paths import LIBRARIES, config_file
 from vitplug.files.named import near_file
 from vitplug.plugs.text import listed_plugs
 from vitplug.registry import MODELS
+from vitplug.spelling import hint
 
-from .parts import defaults_of, registered
-from .slips import check_key, check_slips
+from .parts import children, registered
+from .text import named
 
 CONFIG_HELP = 'config file, or the name of one in an installed package: mmpretrain::..., mmdet::..., mmseg::...'
 PLUGS_KEY = 'model.backbone.plugs'
 # The hooks that every runner of mmengine has, and leaves out where they are None.
 MMENGINE_HOOKS = ('runtime_info', 'timer', 'sampler_seed', 'logger', 'param_scheduler', 'checkpoint')
+# The names that mmengine or vitplug reads on a config's outermost level.
+READ = frozenset(inspect.signature(Runner.__init__).parameters) - {'self', 'cfg'} | {
+    *('compile', 'custom_imports', 'find_unused_parameters', 'model_wrapper_cfg', 'runner_type', 'strategy', 'sync_bn'),
+    *('tta_model', 'tta_pipeline', 'data_help', '_base_', 'env_cfg', 'detect_anomalous_params', 'fp16', 'models'),
+}
+# The names in dicts of which no class is built: mmengine would overlook another one, and a default stay in force.
+SCHEMAS = {
+    '': READ,
+    'auto_scale_lr': {'enable', 'base_batch_size'},
+    'env_cfg': {'cudnn_benchmark', 'mp_cfg', 'dist_cfg', 'resource_limit'},
+    'optim_wrapper.paramwise_cfg': {
+        *('custom_keys', 'bias_lr_mult', 'bias_decay_mult', 'norm_decay_mult', 'flat_decay_mult', 'dwconv_decay_mult'),
+        *('dcn_offset_lr_mult', 'bypass_duplicate', 'layer_decay_rate', 'num_layers', 'decay_rate', 'decay_type'),
+        'force_default_settings',
+    },
+}
+# A name so close to another one is a slip of it.
+CLOSE = 0.85
 
 
 def read_config(path: str, options: Mapping | None = None) -> Config:
@@ -37,55 +58,30 @@ def read_config(path: str, options: Mapping | None = None) -> Config:
         cfg = Config.fromfile(path)
     except (Exception, SystemExit) as error:  # a config is a program, and can fail with any
         raise ValueError(f'{path} is no config ({type(error).__name__}): {error}') from error
-    _list_plugs(cfg._cfg_dict.get('model'), 'model')
-    _merge_options(cfg, options or {})
     backbone = _backbone_of(cfg)
-    if backbone.get('plugs') and (host := _host_of(cfg)) not in (None, backbone['type']):
-        raise ValueError(
-            f'{cfg.filename}: its backbone {backbone["type"]!r} takes no plugs: write '
-            f'model = dict(backbone=dict(type={host!r}, plugs=...))'
-        )
-    check_slips(cfg)
+    if backbone.get('plugs') is not None:
+        backbone['plugs'] = listed_plugs(backbone['plugs'], PLUGS_KEY)
+    options = {
+        key: listed_plugs([] if value in ('[]', '()') else value, key) if names_plugs(key) else value
+        for key, value in (options or {}).items()
+    }
+    for key in sorted(options, key=names_plugs, reverse=True):  # plugs before their arguments
+        check_key(cfg, key, '--cfg-options ')
+        try:
+            cfg.merge_from_dict({key: options[key]})
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise ValueError(f'--cfg-options {key} does not fit {cfg.filename}: {error}') from error
+    if PLUGS_KEY in options or _backbone_of(cfg).get('plugs'):
+        take_plugs(cfg)
+    _check_slips(cfg)
     hooks = cfg.get('default_hooks') or {}
     for name in [name for name, hook in hooks.items() if hook is None and name not in MMENGINE_HOOKS]:
         del hooks[name]  # mmengine takes only its own six out
     return cfg
 
 
-def _merge_options(cfg: Config, options: Mapping) -> None:
-    """Merges settings of the command line: plugs, which a stock backbone then takes, before arguments of plugs.
-
-    Raises:
-        ValueError: if a setting does not fit the config.
-    """
-    plugs = {
-        key: listed_plugs([] if value in ('[]', '()') else value, key)
-        for key, value in options.items()
-        if names_plugs(key)
-    }
-    if PLUGS_KEY in plugs:
-        take_plugs(cfg)
-    for settings in (plugs, {key: value for key, value in options.items() if key not in plugs}):
-        for key in settings:
-            check_key(cfg, key, '--cfg-options ')
-        try:
-            cfg.merge_from_dict(settings)
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ValueError(f'--cfg-options does not fit {cfg.filename}: {error}') from error
-
-
 def names_plugs(key: str) -> bool:
     return key.rpartition('.')[2] == 'plugs'
-
-
-def _list_plugs(node, path: str) -> None:
-    """Lets all plugs in a model be lists of dicts, as the rest of vitplug reads them."""
-    for key, child in node.items() if isinstance(node, dict) else enumerate(node if isinstance(node, list) else ()):
-        setting = f'{path}.{key}'
-        if key == 'plugs' and child is not None:
-            node[key] = listed_plugs(child, setting)
-        else:
-            _list_plugs(child, setting)
 
 
 def take_plugs(cfg: Config) -> None:
@@ -110,7 +106,52 @@ def _backbone_of(cfg: Config) -> Mapping:
 def _host_of(cfg: Config) -> str | None:
     """The type of a config's backbone if it takes plugs, or else that of vitplug's host of the same name."""
     backbone = _backbone_of(cfg)
-    kind, scope = str(backbone.get('type', '')), backbone.get('_scope_') or cfg.get('default_scope')
+    kind, scope = str(named(backbone.get('type'))), backbone.get('_scope_') or cfg.get('default_scope')
     library, _, name = kind.rpartition('.')
     hosts = [kind, *([f'vitplug.{name}'] if library in ('', *LIBRARIES) else [])]
-    return next((one for one in hosts if 'plugs' in defaults_of(registered(MODELS, one, scope))), None)
+    return next((one for one in hosts if _has_plugs(registered(MODELS, one, scope))), None)
+
+
+def _has_plugs(kind: type | None) -> bool:
+    bases = inspect.getmro(kind) if kind else ()
+    return any('plugs' in inspect.signature(base.__init__).parameters for base in bases)
+
+
+def check_key(cfg: Config, key: str, source: str) -> None:
+    """Checks the dotted name of a setting, such as ``'param_scheduler.1.end'``, which was given in ``source``.
+
+    Raises:
+        ValueError: If nothing reads its first part, such as a helper, which the config has used already; or if a part
+            is not in the config and nearly one that is.
+    """
+    first, *parts = key.split('.')
+    if first not in READ:
+        raise ValueError(f'{source}{key}: nothing reads {first!r} after {cfg.filename}{hint(first, READ)}')
+    node, place = cfg._cfg_dict.get(first), first
+    for part in parts:
+        entries = dict(children(node, ''))
+        if part not in entries:
+            if near := hint(part, entries, CLOSE):
+                raise ValueError(f'{source}{key}: {cfg.filename} has no {part!r} in {place}{near}')
+            return
+        node, place = entries[part], f'{place}.{part}'
+
+
+def _check_slips(cfg: Config) -> None:
+    """Checks the names of a config's outermost level, and in dicts whose entries mmengine takes one by one.
+
+    An argument that a class or a function does not take is Python's own error when it is called.
+
+    Raises:
+        ValueError: Names the setting that nothing reads, and the one that it nearly is.
+    """
+    for path, known in SCHEMAS.items():
+        node = cfg._cfg_dict
+        for part in filter(None, path.split('.')):
+            node = node.get(part) if isinstance(node, Mapping) else None
+        for place, _ in children(node, path):
+            name = place.rpartition('.')[2]
+            is_variant = any(name.startswith((f'{one}_', '_')) for one in known)
+            near = '' if name in known or is_variant else hint(name, known - {'tta_pipeline'}, CLOSE)
+            if near:
+                raise ValueError(f'{cfg.filename}: {place}: nothing reads it{near}')

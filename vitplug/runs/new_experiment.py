@@ -20,8 +20,7 @@ from mmengine.config import Config
 
 from vitplug.commands import call, command_parser
 from vitplug.config.parts import pipeline_of
-from vitplug.config.reading import read_config, take_plugs
-from vitplug.config.slips import READ
+from vitplug.config.reading import READ, read_config, take_plugs
 from vitplug.config.text import config_text
 from vitplug.errors import printable
 from vitplug.files.folders import IMAGE_SUFFIXES, names_in
@@ -30,8 +29,8 @@ from vitplug.plugs.text import NONE, PLUGS_HELP, parse_plugs
 from vitplug.tasks.libraries import TASKS, check_scope
 
 from .checks import check_data
+from .checks.accounts import read_coco
 from .checks.classes import model_parts
-from .checks.coco import read_coco
 
 SPLITS = ('train', 'val', 'test')
 FROM_SCRATCH = 'none'

@@ -15,7 +15,7 @@ from torch import distributed
 from vitplug.checkpoints.through_mmengine import refuse_pickled_code
 
 from .checkpoint_fit import CheckpointFitHook
-from .checks import check_testing, check_training
+from .checks import check_run
 from .checks.settings import is_sharded_run
 from .hooks import CompileHook, DryValidationHook, ValidationLossHook
 from .hooks.checkpoint import choose_start
@@ -29,7 +29,7 @@ def train(argv: Sequence[str] | None = None) -> None:
     cfg = train_config(args)
     choose_start(cfg)
     refuse_pickled_code()
-    runner = build_runner(cfg, check_training(cfg))
+    runner = build_runner(cfg, check_run(cfg))
     runner.train()
     leave_process_group()
 
@@ -39,7 +39,7 @@ def test(argv: Sequence[str] | None = None) -> None:
     args = test_parser().parse_args(argv)
     cfg = test_config(args)
     refuse_pickled_code()
-    runner = build_runner(cfg, check_testing(cfg))
+    runner = build_runner(cfg, check_run(cfg, ('test',)))
     runner.test()
     leave_process_group()
 

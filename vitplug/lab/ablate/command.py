@@ -15,7 +15,7 @@ from vitplug.config.options import OptionsAction
 from vitplug.config.reading import CONFIG_HELP
 from vitplug.files.whole import write_text
 from vitplug.lab.costs import build_model
-from vitplug.runs.checks import check_training
+from vitplug.runs.checks import check_run
 
 from .cells import DONE, Cell, make_cell
 from .engines import train
@@ -112,7 +112,7 @@ def check(label: str, cfg: Config, out: Path) -> int:
     if not cfg.get('val_evaluator') or not cfg.get('val_dataloader'):
         raise ValueError(f'{label}: has no validation (val_evaluator, val_dataloader), so there is no metric')
     try:
-        check_training(Config(cfg._cfg_dict.to_dict() | dict(work_dir=str(out), launcher='none')))
+        check_run(Config(cfg._cfg_dict.to_dict() | dict(work_dir=str(out), launcher='none')))
         return sum(parameter.numel() for parameter in build_model(cfg).parameters())
     except (ValueError, ImportError) as error:
         raise ValueError(f'{label}: {error}') from error

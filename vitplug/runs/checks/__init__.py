@@ -16,8 +16,8 @@ from vitplug.config.reading import read_config
 from vitplug.files.named import check_weights, is_remote
 from vitplug.tasks.libraries import check_scope
 
+from .accounts import check_scored
 from .classes import class_complaints
-from .coco import check_scored
 from .samples import Unreadable, look_at
 from .settings import check_optimizer, check_preprocessors, check_processes, rank_of
 from .sources import Source, read_sources
@@ -26,22 +26,18 @@ from .sources import Source, read_sources
 SAMPLED = 32
 
 
-def check_training(cfg) -> list[str]:
-    """Checks a merged config before a training; gives remarks for the log, and raises as the single checks do."""
+def check_run(cfg, splits: Iterable[str] = ('train', 'val')) -> list[str]:
+    """Checks a merged config before a training, or before a test of ``('test',)``; gives remarks for the log.
+
+    Raises:
+        ValueError or OSError: As the single checks do.
+    """
+    check_scope(cfg)
     check_optimizer(cfg)
     check_preprocessors(cfg)
-    return _check_run(cfg, cfg.get('load_from'), '--resume' if cfg.get('resume') else 'load_from', ('train', 'val'))
-
-
-def check_testing(cfg) -> list[str]:
-    """The same as :func:`check_training`, before a test."""
-    return _check_run(cfg, cfg.load_from, 'CHECKPOINT', ('test',))
-
-
-def _check_run(cfg, weights: str | None, option: str, splits: tuple[str, ...]) -> list[str]:
-    check_scope(cfg)
     check_processes(cfg)
-    check_weights(weights, option)
+    option = 'CHECKPOINT' if 'test' in splits else '--resume' if cfg.get('resume') else 'load_from'
+    check_weights(cfg.get('load_from'), option)
     # The other processes wait for the first one, and end with it.
     return check_data(cfg, splits) if rank_of(cfg.launcher) == 0 else []
 

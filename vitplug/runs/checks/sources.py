@@ -13,9 +13,8 @@ from mmengine.dataset import BaseDataset
 from vitplug.config.parts import lazy_datasets
 from vitplug.files.named import is_remote
 
-from .accounts import Account, account_folders
+from .accounts import Account, account_coco, account_folders, read_coco
 from .classes import check_categories, check_folders
-from .coco import account_coco, read_coco
 
 
 @dataclass
