@@ -1,17 +1,15 @@
 """The files and folders behind a config's data sets are those that the libraries read."""
 
-from pathlib import Path
-
 from mmengine.config import ConfigDict
 
 from vitplug.config.parts import data_places
 from vitplug.tasks.libraries import check_scope
 
 
-def places(dataset, scope='mmpretrain', **more):
-    cfg = ConfigDict(default_scope=scope, train_dataloader=dict(dataset=dataset), **more)
+def places(dataset, scope='mmpretrain'):
+    cfg = ConfigDict(default_scope=scope, train_dataloader=dict(dataset=dataset))
     check_scope(cfg)
-    return {key.removeprefix('train_dataloader.'): str(path) for key, path in data_places(cfg, ('train',))}
+    return {key.removeprefix('train_dataloader.'): str(path) for key, path in data_places(cfg, 'train')}
 
 
 def test_places_are_joined_as_the_library_joins_them():
@@ -32,16 +30,3 @@ def test_data_sets_in_wrappers_have_places_of_their_own():
         'dataset.datasets.0.data_prefix.img_path',
         'dataset.datasets.1.dataset.data_prefix.img_path',
     ]
-
-
-def test_annotations_of_evaluators_are_places():
-    cfg = ConfigDict(
-        default_scope='mmdet',
-        val_dataloader=None,
-        val_evaluator=[dict(type='CocoMetric', ann_file='d/a.json'), dict(type='Other')],
-        test_evaluator=dict(type='CocoMetric', ann_file='d/b.json'),
-    )
-    assert dict(data_places(cfg)) == {
-        'val_evaluator.0.ann_file': Path('d/a.json'),
-        'test_evaluator.0.ann_file': Path('d/b.json'),
-    }

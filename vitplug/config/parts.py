@@ -2,7 +2,7 @@
 
 import copy
 import inspect
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,21 +73,17 @@ def lazy_datasets(cfg, split: str) -> Iterator[tuple[str, BaseDataset]]:
             raise FileNotFoundError(f'{path}: {settings["type"]} does not find its files {error}') from error
 
 
-def data_places(cfg, splits: Collection[str] = ('train', 'val', 'test')) -> Iterator[tuple[str, Path]]:
-    """The files and folders behind the loaders and evaluators of some splits, as the data sets' classes join them.
+def data_places(cfg, split: str) -> Iterator[tuple[str, Path]]:
+    """The files and folders behind the loader of a split, as the data sets' classes join them.
 
     Yields:
         The setting, such as ``'train_dataloader.dataset.data_prefix.img_path'``, and the path, which may not exist.
     """
-    for split in splits:
-        for path, dataset in lazy_datasets(cfg, split):
-            places = {f'data_prefix.{key}': folder for key, folder in dataset.data_prefix.items()}
-            for key, place in {**places, 'ann_file': dataset.ann_file}.items():
-                if isinstance(place, str) and place:
-                    yield f'{path}.{key}', Path(place)
-        for key, file in strings_in(as_list(cfg.get(f'{split}_evaluator')), f'{split}_evaluator'):
-            if key.endswith('.ann_file') and file:
-                yield key, Path(file)
+    for path, dataset in lazy_datasets(cfg, split):
+        places = {f'data_prefix.{key}': folder for key, folder in dataset.data_prefix.items()}
+        for key, place in {**places, 'ann_file': dataset.ann_file}.items():
+            if isinstance(place, str) and place:
+                yield f'{path}.{key}', Path(place)
 
 
 def pipeline_of(loader: Mapping) -> Sequence[Mapping]:

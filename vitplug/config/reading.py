@@ -58,21 +58,20 @@ def read_config(path: str, options: Mapping | None = None) -> Config:
         cfg = Config.fromfile(path)
     except (Exception, SystemExit) as error:  # a config is a program, and can fail with any
         raise ValueError(f'{path} is no config ({type(error).__name__}): {error}') from error
-    backbone = _backbone_of(cfg)
-    if backbone.get('plugs') is not None:
-        backbone['plugs'] = listed_plugs(backbone['plugs'], PLUGS_KEY)
+    plugs, options = ((cfg.get('model') or {}).get('backbone') or {}).get('plugs'), options or {}
+    options = {PLUGS_KEY: plugs} | options if plugs is not None else options
     options = {
         key: listed_plugs([] if value in ('[]', '()') else value, key) if names_plugs(key) else value
-        for key, value in (options or {}).items()
+        for key, value in options.items()
     }
     for key in sorted(options, key=names_plugs, reverse=True):  # plugs before their arguments
-        check_key(cfg, key, '--cfg-options ')
+        _check_key(cfg, key)
         try:
             cfg.merge_from_dict({key: options[key]})
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f'--cfg-options {key} does not fit {cfg.filename}: {error}') from error
-    if PLUGS_KEY in options or _backbone_of(cfg).get('plugs'):
-        take_plugs(cfg)
+    if PLUGS_KEY in options:
+        _take_plugs(cfg)
     _check_slips(cfg)
     hooks = cfg.get('default_hooks') or {}
     for name in [name for name, hook in hooks.items() if hook is None and name not in MMENGINE_HOOKS]:
@@ -84,41 +83,28 @@ def names_plugs(key: str) -> bool:
     return key.rpartition('.')[2] == 'plugs'
 
 
-def take_plugs(cfg: Config) -> None:
+def _take_plugs(cfg: Config) -> None:
     """Lets the backbone of a config take plugs: vitplug's host of the same name takes the place of a library's own.
 
     Raises:
         ValueError: if it has no backbone, or one without a host.
     """
-    host = _host_of(cfg)
-    if host is None:
-        raise ValueError(
-            f'{cfg.filename}: its backbone {_backbone_of(cfg).get("type")!r} takes no plugs, and vitplug has no host '
-            'for it: name a config with one of the hosts of docs/hosts.md, or write your own (docs/your_host.md)'
-        )
-    cfg.model.backbone['type'] = host
-
-
-def _backbone_of(cfg: Config) -> Mapping:
-    return (cfg.get('model') or {}).get('backbone') or {}
-
-
-def _host_of(cfg: Config) -> str | None:
-    """The type of a config's backbone if it takes plugs, or else that of vitplug's host of the same name."""
-    backbone = _backbone_of(cfg)
+    backbone = (cfg.get('model') or {}).get('backbone') or {}
     kind, scope = str(named(backbone.get('type'))), backbone.get('_scope_') or cfg.get('default_scope')
     library, _, name = kind.rpartition('.')
-    hosts = [kind, *([f'vitplug.{name}'] if library in ('', *LIBRARIES) else [])]
-    return next((one for one in hosts if _has_plugs(registered(MODELS, one, scope))), None)
+    for host in (kind, *([f'vitplug.{name}'] if library in ('', *LIBRARIES) else [])):
+        bases = inspect.getmro(registered(MODELS, host, scope) or object)
+        if any('plugs' in inspect.signature(base.__init__).parameters for base in bases):
+            backbone['type'] = host
+            return
+    raise ValueError(
+        f'{cfg.filename}: its backbone {backbone.get("type")!r} takes no plugs, and vitplug has no host for it: name a '
+        'config with one of the hosts of docs/hosts.md, or write your own (docs/your_host.md)'
+    )
 
 
-def _has_plugs(kind: type | None) -> bool:
-    bases = inspect.getmro(kind) if kind else ()
-    return any('plugs' in inspect.signature(base.__init__).parameters for base in bases)
-
-
-def check_key(cfg: Config, key: str, source: str) -> None:
-    """Checks the dotted name of a setting, such as ``'param_scheduler.1.end'``, which was given in ``source``.
+def _check_key(cfg: Config, key: str) -> None:
+    """Checks the dotted name of a setting of the command line, such as ``'param_scheduler.1.end'``.
 
     Raises:
         ValueError: If nothing reads its first part, such as a helper, which the config has used already; or if a part
@@ -126,13 +112,13 @@ def check_key(cfg: Config, key: str, source: str) -> None:
     """
     first, *parts = key.split('.')
     if first not in READ:
-        raise ValueError(f'{source}{key}: nothing reads {first!r} after {cfg.filename}{hint(first, READ)}')
+        raise ValueError(f'--cfg-options {key}: nothing reads {first!r} after {cfg.filename}{hint(first, READ)}')
     node, place = cfg._cfg_dict.get(first), first
     for part in parts:
         entries = dict(children(node, ''))
         if part not in entries:
             if near := hint(part, entries, CLOSE):
-                raise ValueError(f'{source}{key}: {cfg.filename} has no {part!r} in {place}{near}')
+                raise ValueError(f'--cfg-options {key}: {cfg.filename} has no {part!r} in {place}{near}')
             return
         node, place = entries[part], f'{place}.{part}'
 

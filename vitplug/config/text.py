@@ -15,7 +15,8 @@ def text(value, indent: int = 0) -> str:
         opening, closing = '[]' if isinstance(value, list) else '()'
         entries = [('', entry) for entry in value]
     else:
-        return _atom(value)
+        is_endless = isinstance(value, float) and not math.isfinite(value)
+        return f"float('{value}')" if is_endless else repr(named(value))
     line = ', '.join(name + text(entry) for name, entry in entries)
     line += ',' if isinstance(value, tuple) and len(value) == 1 else ''
     if len(line) + indent < 100 and '\n' not in line:
@@ -28,10 +29,6 @@ def text(value, indent: int = 0) -> str:
 def config_text(settings: Mapping) -> str:
     """A whole config, as a file that mmengine reads back to equal values; a class becomes its path."""
     return ''.join(f'{key} = {text(value)}\n' for key, value in settings.items())
-
-
-def _atom(value) -> str:
-    return f"float('{value}')" if isinstance(value, float) and not math.isfinite(value) else repr(named(value))
 
 
 def named(value):

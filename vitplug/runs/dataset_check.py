@@ -1,6 +1,5 @@
 """Looks at every file of a config's data before a training does: behind `tools/misc/check_dataset.py`."""
 
-import argparse
 from collections.abc import Sequence
 
 from vitplug.config.options import OptionsAction, config_parser
@@ -17,7 +16,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         Exit status: 0 without errors, 1 with errors.
     """
-    args = _parser().parse_args(argv)
+    parser = config_parser('check', 'Look at every image and annotation of a config before training.')
+    parser.add_argument(
+        '--splits', nargs='+', choices=('train', 'val', 'test'), default=('train', 'val'), help='default: train val'
+    )
+    parser.add_argument(
+        '--cfg-options', nargs='+', action=OptionsAction, metavar='KEY=VALUE', help='settings that win over the config'
+    )
+    args = parser.parse_args(argv)
     cfg = read_config(args.config, args.cfg_options)
     check_scope(cfg)
     sources, errors = examine(cfg, args.splits, every=True)
@@ -28,14 +34,3 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(printable(f'error  {error}'))
     print(f'{len(errors)} errors')
     return int(bool(errors))
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = config_parser('check', 'Look at every image and annotation of a config before training.')
-    parser.add_argument(
-        '--splits', nargs='+', choices=('train', 'val', 'test'), default=('train', 'val'), help='default: train val'
-    )
-    parser.add_argument(
-        '--cfg-options', nargs='+', action=OptionsAction, metavar='KEY=VALUE', help='settings that win over the config'
-    )
-    return parser

@@ -20,12 +20,12 @@ from mmengine.config import Config
 
 from vitplug.commands import call, command_parser
 from vitplug.config.parts import pipeline_of
-from vitplug.config.reading import READ, read_config, take_plugs
+from vitplug.config.reading import CONFIG_HELP, PLUGS_KEY, READ, read_config
 from vitplug.config.text import config_text
 from vitplug.errors import printable
 from vitplug.files.folders import IMAGE_SUFFIXES, names_in
 from vitplug.files.named import check_new_file, check_weights
-from vitplug.plugs.text import NONE, PLUGS_HELP, parse_plugs
+from vitplug.plugs.text import NONE, PLUGS_HELP
 from vitplug.tasks.libraries import TASKS, check_scope
 
 from .checks import check_data
@@ -34,15 +34,12 @@ from .checks.classes import model_parts
 
 SPLITS = ('train', 'val', 'test')
 FROM_SCRATCH = 'none'
-LIBRARIES = {task.name: task.library for task in TASKS.values()}
 # A batch has at most this part of an epoch's images, so that small data is trained in many steps, and never one image
 # alone, which batch norms of one value cannot train on.
 STEPS_OF_AN_EPOCH = 10
 SMALLEST_BATCH = 2
 # A training starts with a tenth of its iterations, or this many, at a rising learning rate.
 LONGEST_WARM_UP = 1000
-
-# --- data ---
 
 
 class OwnData(NamedTuple):
@@ -67,16 +64,16 @@ def only(root: Path, split: str, *patterns: str, kind: str = 'folder') -> Path |
 
 def read_classification(root: Path, names: Sequence[str]) -> OwnData:
     """Finds folders of classes, which name them."""
-    folders = {split: folder for split in SPLITS if (folder := only(root, split, f'{split}*'))}
-    classes = {
-        split: sorted(path.name for path in folder.iterdir() if path.is_dir()) for split, folder in folders.items()
-    }
-    for split in ('train', 'val'):
-        if (number := len(classes[split])) < 2:
-            raise FileNotFoundError(f'{folders[split]} has {number} class folders: expected two or more, with images')
-    # A test may have images without classes.
-    splits = {split: dict(type='CustomDataset', data_prefix=folders[split].name) for split in classes if classes[split]}
-    return OwnData(classes['train'], splits, len(names_in(folders['train'], IMAGE_SUFFIXES)), dict(type='Accuracy'))
+    splits, classes, images = {}, {}, {}
+    for split in SPLITS:
+        folder = only(root, split, f'{split}*')
+        found = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder else []
+        if len(found) > 1:
+            splits[split] = dict(type='CustomDataset', data_prefix=folder.name)
+            classes[split], images[split] = found, len(names_in(folder, IMAGE_SUFFIXES))
+        elif split != 'test':  # which may have images without classes
+            raise FileNotFoundError(f'{folder} has {len(found)} class folders: expected two or more, with images')
+    return OwnData(classes['train'], splits, images['train'], dict(type='Accuracy'))
 
 
 def read_segmentation(root: Path, names: Sequence[str]) -> OwnData:
@@ -115,7 +112,8 @@ def read_detection(root: Path, names: Sequence[str]) -> OwnData:
     return OwnData(classes, splits, len(contents['train']['images']), dict(type='CocoMetric'), has_masks)
 
 
-READERS = dict(detection=read_detection, segmentation=read_segmentation, classification=read_classification)
+# By library.
+READERS = dict(mmdet=read_detection, mmseg=read_segmentation, mmpretrain=read_classification)
 
 
 def load_own_data(cfg: Config, root: Path, data: OwnData, with_masks: bool) -> None:
@@ -138,9 +136,6 @@ def load_own_data(cfg: Config, root: Path, data: OwnData, with_masks: bool) -> N
                 cfg[metric] = dict(data.metric, ann_file=(root / dataset['ann_file']).as_posix(), metric=kinds)
 
 
-# --- the model ---
-
-
 def change_model(cfg: Config, number: int, weights: str | None, without_masks: bool) -> None:
     """Gives a model weights (None for the base's), the number of classes, and no head for masks that are absent."""
     if weights is not None:
@@ -160,9 +155,6 @@ def change_model(cfg: Config, number: int, weights: str | None, without_masks: b
             settings['class_weight'] = [weights[0]] * number + [weights[-1]] if alike else None
 
 
-# --- the schedule ---
-
-
 def set_schedule(cfg: Config, steps: int, epochs: int) -> None:
     """Sets a warm-up, then half a cosine, over epochs of ``steps`` iterations, with a validation after each."""
     cfg.train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=epochs, val_interval=1)
@@ -172,41 +164,30 @@ def set_schedule(cfg: Config, steps: int, epochs: int) -> None:
         cfg.log_processor = dict(cfg.get('log_processor') or {}, by_epoch=True)
     # mmengine's warm-up of one step never ends.
     warm_up = max(2, min(LONGEST_WARM_UP, epochs * steps // 10))
-    cosine = dict(type='CosineAnnealingLR', eta_min=0.0, by_epoch=True, begin=0, end=epochs)
-    cfg.param_scheduler = [
-        dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=warm_up),
-        dict(cosine, convert_to_iter_based=True),
-    ]
+    rising = dict(type='LinearLR', start_factor=0.01, by_epoch=False, end=warm_up)
+    cosine = dict(type='CosineAnnealingLR', eta_min=0.0, by_epoch=True, end=epochs, convert_to_iter_based=True)
+    cfg.param_scheduler = [rising, cosine]
     hooks = read_config('vitplug::_base_/hooks.py').vitplug_hooks
     # Beside the best checkpoint; those of all epochs would fill a disk.
     hooks.checkpoint.update(by_epoch=True, interval=1, max_keep_ckpts=2, save_best='auto')
     cfg.default_hooks = {**hooks, **(cfg.get('default_hooks') or {}), 'checkpoint': hooks.checkpoint}
 
 
-# --- the file ---
-
-
 def config_of(args: argparse.Namespace) -> str:
     """The text of a config; ValueError or OSError if data, base or plugs cannot be used."""
     if args.pretrained not in (None, FROM_SCRATCH):
         check_weights(args.pretrained, option='--pretrained')
-    names = [name.strip() for name in args.classes.split(',') if name.strip()]
-    if bool(names) != (args.task == 'segmentation'):
-        raise ValueError(
-            f'--classes {args.classes}: label maps, and they alone, need names for their labels 0, 1, 2 ...'
-        )
-    cfg = read_config(args.base)
+    cfg = read_config(args.base, {PLUGS_KEY: args.plugs})
     check_scope(cfg)
-    if cfg.default_scope != LIBRARIES[args.task]:
-        raise ValueError(f'--base {args.base}: the task needs a config of {LIBRARIES[args.task]}')
-    data = READERS[args.task](args.data, names)
+    names = [name.strip() for name in args.classes.split(',') if name.strip()]
+    if bool(names) != (cfg.default_scope == 'mmseg'):
+        raise ValueError(f'--classes {args.classes}: label maps, and they alone, need names for their labels')
+    data = READERS[cfg.default_scope](args.data, names)
     if missing := [f'{split}_dataloader' for split in data.splits if not cfg.get(f'{split}_dataloader')]:
         raise ValueError(f'--base {args.base}: has no {", ".join(missing)}: name a whole config (docs/models.md)')
     if data.images < SMALLEST_BATCH:
         raise ValueError(f'--data {args.data}: {data.images} training images are no batch: add some')
     batch = min(cfg.train_dataloader.batch_size, max(SMALLEST_BATCH, data.images // STEPS_OF_AN_EPOCH))
-    take_plugs(cfg)
-    cfg.model.backbone.plugs = parse_plugs(args.plugs, '--plugs')
     loads_masks = any(step.get('with_mask') for step in pipeline_of(cfg.train_dataloader))
     change_model(cfg, len(data.classes), args.pretrained, loads_masks and not data.has_masks)
     load_own_data(cfg, args.data, data, loads_masks and data.has_masks)
@@ -214,7 +195,8 @@ def config_of(args: argparse.Namespace) -> str:
     cfg.train_dataloader.batch_size = batch
     if 'base_batch_size' in (cfg.get('auto_scale_lr') or {}):
         cfg.auto_scale_lr.enable = True
-    title = f'{args.task.capitalize()} of {len(data.classes)} classes, {data.images} training images.'
+    task = TASKS[cfg.default_scope].name.capitalize()
+    title = f'{task} of {len(data.classes)} classes, {data.images} training images.'
     # The helpers of the base have been used.
     settings = {name: value for name, value in cfg.items() if name in READ - {'data_help'}}
     return f'# {title}\n# {printable(call("train", [str(args.out)]))}\n{config_text(settings)}'
@@ -222,7 +204,15 @@ def config_of(args: argparse.Namespace) -> str:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Writes a config, and checks its data."""
-    args = _parser().parse_args(argv)
+    parser = command_parser('new', 'Write the config of an experiment on your own data.')
+    parser.add_argument('--data', required=True, type=Path, metavar='DIR', help='folder with train/ and val/')
+    parser.add_argument('--base', required=True, metavar='CONFIG', help=f'{CONFIG_HELP}; it decides the task')
+    parser.add_argument('--out', required=True, type=Path, metavar='FILE', help='the config to write, a new file')
+    parser.add_argument('--plugs', default=NONE, metavar='PLUGS', help=PLUGS_HELP)
+    parser.add_argument('--classes', default='', metavar='NAMES', help='names of the labels of label maps, from 0')
+    parser.add_argument('--epochs', type=int, default=50, metavar='N', help='length (default 50)')
+    parser.add_argument('--pretrained', metavar='FILE', help=f'weights, or {FROM_SCRATCH} (default: those of the base)')
+    args = parser.parse_args(argv)
     check_new_file(args.out, '--out', ('.py',))
     args.out.write_text(config_of(args), encoding='utf-8')
     try:
@@ -234,20 +224,3 @@ def main(argv: Sequence[str] | None = None) -> None:
     classes = cfg.train_dataloader.dataset.metainfo.classes
     title = f'{args.out}: {len(classes)} classes ({", ".join(classes[:8])})'
     print('\n'.join(map(printable, (title, *remarks, f'next: {call("check", [str(args.out)])}'))))
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = command_parser('new', 'Write the config of an experiment on your own data.')
-    parser.add_argument('--task', required=True, choices=READERS)
-    parser.add_argument('--data', required=True, type=Path, metavar='DIR', help='folder with train/ and val/')
-    parser.add_argument('--base', required=True, metavar='CONFIG', help='a file, or a name such as mmdet::swin/....py')
-    parser.add_argument(
-        '--out', required=True, type=Path, metavar='FILE', help='the config to write; never overwritten'
-    )
-    parser.add_argument('--plugs', default=NONE, metavar='PLUGS', help=PLUGS_HELP)
-    parser.add_argument('--classes', default='', metavar='NAMES', help='names of the labels of label maps, from 0')
-    parser.add_argument('--epochs', type=int, default=50, metavar='N', help='length (default 50)')
-    parser.add_argument(
-        '--pretrained', metavar='FILE', help=f'weights to start from, or {FROM_SCRATCH} (default: those of the base)'
-    )
-    return parser

@@ -40,7 +40,7 @@ IDLE = re.compile(
 )
 # Settings that hold paths. Their last part counts, and the content of the file or folder.
 PATHS = re.compile(r'(data_root|data_prefix|ann_file|\w*_path|\w*checkpoint|pretrained|load_from)$')
-WEIGHTS = re.compile(r'(^|\.)(load_from|checkpoint|pretrained)$')
+FILES = re.compile(r'(^|\.)(load_from|checkpoint|pretrained|ann_file)$')
 
 
 @dataclass(frozen=True)
@@ -129,11 +129,13 @@ def content_hash(cfg: Config) -> str:
     It does not depend on where these lie, on the order of keys, on logging, or on the number of loader workers.
     """
     settings = {name: _canonical(cfg[name], name) for name in PARTS if cfg.get(name) is not None}
-    parts = {name: cfg.get(name) for name in ('load_from', 'model')}
-    weights = [(key, text) for key, text in strings_in(parts) if WEIGHTS.search(key) and text]
-    places = [*data_places(cfg, ('train', 'val')), *((key, Path(text)) for key, text in weights)]
+    parts = dict(
+        load_from=cfg.get('load_from'), model=cfg.get('model'), val_evaluator=as_list(cfg.get('val_evaluator'))
+    )
+    named_files = [(key, text) for key, text in strings_in(parts) if FILES.search(key) and text]
+    places = [*data_places(cfg, 'train'), *data_places(cfg, 'val'), *((key, Path(text)) for key, text in named_files)]
     held = {key: _hash(os.path.abspath(path)) for key, path in places if path.exists()}
-    held |= {key: of_names([text]) for key, text in weights if '://' in text}  # an address is known by its text
+    held |= {key: of_names([text]) for key, text in named_files if '://' in text}  # an address is known by its text
     for module in as_list((cfg.get('custom_imports') or {}).get('imports')):
         spec = importlib.util.find_spec(module)
         folders = spec.submodule_search_locations if spec else None

@@ -69,7 +69,9 @@ def account_folders(dataset: BaseDataset, infos: Sequence[Mapping], images: str,
         if path in listed:
             account.count(IMAGES, None, path)
         elif path not in partners:
-            account.count('files', 'of another place or ending than the data set looks for', os.path.basename(path))
+            account.count(
+                'files', 'of another place or ending than the data set looks for', os.path.relpath(path, images)
+            )
     for path in sorted(there - partners - listed):
         account.count('label maps', 'without an image', os.path.basename(path))
     return account
@@ -80,24 +82,24 @@ def account_folders(dataset: BaseDataset, infos: Sequence[Mapping], images: str,
 CROWD = 'marked iscrowd'
 
 
-def _is_finite(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
-
-
-def _is_box(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 4 and all(map(_is_finite, value))
-
-
-ID = (lambda value: isinstance(value, int), 'a whole number, which alone matches others')
-NAME = (lambda value: isinstance(value, str), 'a text')
-NUMBER = (_is_finite, 'a finite number')
-BOX = (_is_box, 'four finite numbers')
 # What each entry needs. A file of a test may have no annotations.
 NEEDED = dict(
-    images=dict(id=ID, file_name=NAME, width=NUMBER, height=NUMBER),
-    categories=dict(id=ID, name=NAME),
-    annotations=dict(id=ID, image_id=ID, category_id=ID, bbox=BOX, area=NUMBER),
+    images=('id', 'file_name', 'width', 'height'),
+    categories=('id', 'name'),
+    annotations=('id', 'image_id', 'category_id', 'bbox', 'area'),
 )
+
+
+def _expected(field: str, value: Any) -> str:
+    """What the field of an entry has to be, where its value is something else; '' if it fits."""
+    if field.endswith('id'):
+        return '' if isinstance(value, int) else 'a whole number, which alone matches others'
+    if field.endswith('name'):
+        return '' if isinstance(value, str) else 'a text'
+    numbers = value if field == 'bbox' and isinstance(value, list) else [value]
+    number = 4 if field == 'bbox' else 1
+    fits = len(numbers) == number and all(isinstance(one, int | float) and math.isfinite(one) for one in numbers)
+    return '' if fits else 'four finite numbers' if number == 4 else 'a finite number'
 
 
 def read_coco(path: Path) -> dict:
@@ -109,16 +111,14 @@ def read_coco(path: Path) -> dict:
     for key, fields in NEEDED.items():
         entries = content.get(key, []) if isinstance(content, dict) else None
         if not isinstance(entries, list) or (not entries and key != 'annotations'):
-            raise ValueError(
-                f'{path} has no {key}: expected a COCO file, with lists of images, annotations, categories'
-            )
+            raise ValueError(f'{path} has no {key}: expected a COCO file with images, annotations and categories')
         for number, entry in enumerate(entries):
-            for field, (fits, expected) in fields.items():
+            for field in fields:
                 if not isinstance(entry, dict) or field not in entry:
                     raise ValueError(f'{path}: {key}[{number}] lacks {field}: {str(entry)[:80]}')
-                if not fits(entry[field]):
+                if expected := _expected(field, entry[field]):
                     raise ValueError(f'{path}: {key}[{number}].{field} = {entry[field]!r}: expected {expected}')
-        for field in {'id', 'name'} & {*fields}:
+        for field in (field for field in fields if field in ('id', 'name')):
             value, times = Counter(entry[field] for entry in entries).most_common(1)[0] if entries else ('', 0)
             if times > 1:
                 raise ValueError(

@@ -1,19 +1,14 @@
 """The classes of a config: of its data, its files, its model and its metrics, compared with each other.
 
-`metainfo.classes` of a config or the data set's own `METAINFO` name them. Labels are counted by the files::
-
-    COCO file         mmdet counts the categories that are classes, in the order of the file
-    folders           mmpretrain counts the folders of images, in alphabetical order
-
-so names that the files lack, or have in another order, would silently train with wrong labels. mmengine compares no
-setting with them: with a number of classes that is left over from other data, training ends in an IndexError, in the
-middle of a validation, or with a model that is wrong.
+The files count labels: mmdet the categories that are classes, in the order of a COCO file, and mmpretrain the folders
+of images, in alphabetical order. mmengine compares no setting with them: labels would be wrong without a word, or a
+training end in an IndexError.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise, zip_longest
 
-from vitplug.config.parts import as_list, children
+from vitplug.config.parts import children
 from vitplug.config.text import named
 
 # By library: parts, by their keys or types, that count something else than the classes of the data.
@@ -107,7 +102,7 @@ def class_complaints(cfg, sources: Sequence) -> list[str]:
         if said := differing(getattr(other, kind), getattr(one, kind), one.path):
             return [f'{other.path} has other classes: {said}']  # which number is right is not known
     for name in dict.fromkeys(f'{source.path.partition("_dataloader")[0]}_evaluator' for source in sources):
-        parts += parts_in(as_list(cfg.get(name)), name)
+        parts += parts_in(cfg.get(name), name)
     number, found = len(sources[0].classes), []
     ignored = {getattr(source.dataset, 'ignore_index', None) for source in sources} - {None}
     for path, part, names in parts:

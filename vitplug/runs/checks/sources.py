@@ -43,8 +43,7 @@ class Source:
 def read_sources(cfg, split: str, every: bool = False) -> list[Source]:
     """Reads the data sets behind the loader of a split; those that do not derive from mmengine's class are left out.
 
-    The config's `data_help` has the `root` of the data it is about, and the `command` that makes them. It ends messages
-    about files below the root, so that a config that inherits it for data of its own is not told to make others.
+    Messages about files below the `root` of the config's `data_help` end with its `command`, which makes the data.
 
     Raises:
         FileNotFoundError: If a folder or file is missing.
@@ -105,8 +104,7 @@ def _read_files(source: Source, every: bool) -> None:
     if labelled:
         source.folders = tuple(getattr(dataset, 'folder_to_idx', ()))
         for line, info in enumerate(source.samples, start=1):
-            if number and not 0 <= info['gt_label'] < number:
-                label = info['gt_label']
+            if number and not 0 <= (label := info['gt_label']) < number:
                 raise ValueError(f'{dataset.ann_file}, line {line}: label {label} is none of the {number} classes')
     if images and not dataset.ann_file:
         source.account = account_folders(dataset, source.samples, images, dataset.data_prefix.get('seg_map_path'))
