@@ -1,4 +1,4 @@
-"""Write a config for your own data: python tools/misc/new_experiment.py --task T --data DIR --base CONFIG --out FILE"""
+"""Write a config for your own data: python tools/misc/new_experiment.py --data DIR --base CONFIG --out FILE"""
 
 import sys
 

@@ -65,13 +65,11 @@ def account_folders(dataset: BaseDataset, infos: Sequence[Mapping], images: str,
             f'{len(lonely)} of {len(listed)} images have no label map, such as {os.path.abspath(lonely[0])}: add them, '
             f'or set img_suffix and seg_map_suffix ({dataset.img_suffix}, {dataset.seg_map_suffix}) to their endings'
         )
-    for path in (os.path.join(images, name) for name in names_in(images)):
-        if path in listed:
-            account.count(IMAGES, None, path)
+    for name in names_in(images):
+        if (path := os.path.join(images, name)) in listed:
+            account.count(IMAGES, None, name)
         elif path not in partners:
-            account.count(
-                'files', 'of another place or ending than the data set looks for', os.path.relpath(path, images)
-            )
+            account.count('files', 'of another place or ending than the data set looks for', name)
     for path in sorted(there - partners - listed):
         account.count('label maps', 'without an image', os.path.basename(path))
     return account

@@ -19,7 +19,10 @@ APART = {
     'mmseg': ('STDCHead', 'MultimodalEncoderDecoder'),
     # Proposals have no class, and HTC's semantic head learns the classes of COCO-stuff. Trackers tell persons apart,
     # and GLIP and Grounding DINO count words: they are compared with nothing.
-    'mmdet': ('rpn_head', 'semantic_head', 'GLIP', 'GroundingDINO', 'ByteTrack', 'DeepSORT', 'OCSORT', 'QDTrack'),
+    'mmdet': (
+        *('rpn_head', 'semantic_head', 'GLIP', 'GroundingDINO'),
+        *('ByteTrack', 'DeepSORT', 'OCSORT', 'QDTrack', 'StrongSORT'),
+    ),
 }
 # What heads, metrics and data sets of mmseg ignore by default.
 IGNORED = 255
