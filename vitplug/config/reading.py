@@ -29,7 +29,6 @@ READ = frozenset(inspect.signature(Runner.__init__).parameters) - {'self', 'cfg'
 SCHEMAS = {
     '': READ,
     'auto_scale_lr': {'enable', 'base_batch_size'},
-    'env_cfg': {'cudnn_benchmark', 'mp_cfg', 'dist_cfg', 'resource_limit'},
     'optim_wrapper.paramwise_cfg': {
         *('custom_keys', 'bias_lr_mult', 'bias_decay_mult', 'norm_decay_mult', 'flat_decay_mult', 'dwconv_decay_mult'),
         *('dcn_offset_lr_mult', 'bypass_duplicate', 'layer_decay_rate', 'num_layers', 'decay_rate', 'decay_type'),

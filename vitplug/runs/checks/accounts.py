@@ -18,6 +18,7 @@ from vitplug.files.folders import names_in
 from .classes import check_categories
 
 OBJECTS, IMAGES = 'objects', 'images'
+CROWD = 'marked iscrowd'
 LOSSY = ('.jpg', '.jpeg', '.webp')
 
 
@@ -73,11 +74,6 @@ def account_folders(dataset: BaseDataset, infos: Sequence[Mapping], images: str,
     for path in sorted(there - partners - listed):
         account.count('label maps', 'without an image', os.path.basename(path))
     return account
-
-
-# --- COCO files ---
-
-CROWD = 'marked iscrowd'
 
 
 # What each entry needs. A file of a test may have no annotations.
