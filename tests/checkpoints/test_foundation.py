@@ -117,7 +117,7 @@ READ_BY_TIMM = {
         },
         lambda state, model: vision_transformer._convert_openai_clip(state, model, prefix=''),
     ),
-    'original EVA-02': (
+    'timm EVA-02 or original': (
         'eva02_base_patch14_224',
         {'q_proj.bias': 'q_bias', 'v_proj.bias': 'v_bias', 'fc1_g': 'w1', 'fc1_x': 'w2', 'fc2': 'w3'}
         | {'mlp.norm': 'mlp.ffn_ln'},

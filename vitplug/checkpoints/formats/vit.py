@@ -9,14 +9,7 @@ QKV = 'blocks.{}.attn.qkv.weight'
 #: The setting for the rotary positions of Heo et al.
 ROTARY_PLUG = "plugs=[dict(type='RotaryPosition')]"
 
-# What timm and Meta name alike.
-_BLOCKS = '[blocks.{} = layers.{}]'
-_EMBEDDING = 'cls_token, pos_embed, patch_embed.proj = patch_embed.projection, norm = ln1'
-_ATTENTION = 'attn.proj, norm1 = ln1, norm2 = ln2'
 _MLP = 'mlp.fc1 = ffn.layers.0.0, mlp.fc2 = ffn.layers.1'
-_HALVES_AS_MLP = 'mlp.fc1 = ffn.w12, mlp.fc2 = ffn.w3'
-_SCALES = 'ls1.gamma = attn.gamma1.weight, ls2.gamma = ffn.gamma2.weight'
-_GAMMAS = 'gamma_1 = attn.gamma1.weight, gamma_2 = ffn.gamma2.weight'
 
 # --- OpenMMLab ---
 
@@ -31,14 +24,22 @@ MMSEG_VIT = Format(
     ),
 )
 
-# --- timm's ViT ---
+# --- timm, Meta, BAAI ---
 
-#: timm's names, which most code of the papers has, too.
+#: timm's names, which most code of the papers has, too, and those of DINOv2, DINOv3 and EVA-02 by their authors.
 NAMES = (
-    f'{_EMBEDDING}, dist_token, norm_pre = pre_norm, fc_norm = ln2, pre_logits.fc = .head.layers.pre_logits',
+    'cls_token, dist_token, reg_token = storage_tokens, register_tokens = storage_tokens, pos_embed',
+    'rope_embed.periods = rotary.periods, patch_embed.proj = patch_embed.projection, norm_pre = pre_norm',
+    # SigLIP pools by attention, which no backbone does.
+    'norm = ln1, fc_norm = ln2, pre_logits.fc = .head.layers.pre_logits, attn_pool = .attention_pool',
     'head_dist = .head.layers.head_dist, head = .head.layers.head',
-    _BLOCKS,
-    f'attn.qkv, {_ATTENTION}, {_MLP}, {_HALVES_AS_MLP}, {_SCALES}, {_GAMMAS}',
+    '[blocks.{} = layers.{}]',
+    'norm1 = ln1, norm2 = ln2, attn.qkv, attn.proj',
+    'attn.q_bias+attn.k_bias+attn.v_bias = attn.qkv.bias, attn.q_proj+attn.k_proj+attn.v_proj = attn.qkv',
+    'ls1.gamma = attn.gamma1.weight, ls2.gamma = ffn.gamma2.weight',
+    'gamma_1 = attn.gamma1.weight, gamma_2 = ffn.gamma2.weight',
+    f'{_MLP}, mlp.fc1 = ffn.w12, mlp.fc2 = ffn.w3, mlp.norm = ffn.norm, mlp.ffn_ln = ffn.norm',
+    'mlp.w12 = ffn.w12, mlp.w1+mlp.w2 = ffn.w12, mlp.fc1_g+mlp.fc1_x = ffn.w12, mlp.w3 = ffn.w3',
     'attn.rel_pos.mlp = plugs.rel_pos_mlp.bias, attn.gate = plugs.gated_attention.heads.gate',
     'attn.sub_norm = plugs.differential_attention.map',
     '[blocks.{}.attn = layers.{}.plugs.differential_attention.map]',
@@ -71,28 +72,13 @@ def _split_frequencies(theirs: State) -> State:
     return by_block
 
 
-TIMM_VIT = Format(
-    'timm ViT',
-    QKV,
-    # SigLIP pools by attention, which no backbone does.
-    ('reg_token = storage_tokens, attn_pool = .attention_pool', *NAMES),
-    prepare=_place_class,
-)
+TIMM_VIT = Format('timm ViT', QKV, NAMES, prepare=_place_class)
 TIMM_ROPE_VIT = Format(
     'timm ViT with rotary positions',
     f'{QKV} blocks.{{}}.gamma_1',
     NAMES,
     rotary=ROTARY_PLUG,
     prepare=_split_frequencies,
-)
-
-# --- timm's EVA: EVA-02, DINOv3 ---
-
-_EVA = (
-    f'{_EMBEDDING}, mask_token, reg_token = storage_tokens, fc_norm = ln2, head = .head.layers.head',
-    _BLOCKS,
-    'attn.q_bias+attn.k_bias+attn.v_bias = attn.qkv.bias, attn.qkv, attn.q_proj+attn.k_proj+attn.v_proj = attn.qkv',
-    f'{_ATTENTION}, {_MLP}, {_HALVES_AS_MLP}, mlp.fc1_g+mlp.fc1_x = ffn.w12, mlp.norm = ffn.norm, {_GAMMAS}',
 )
 
 
@@ -107,32 +93,23 @@ TIMM_DINOV3 = Format(
     'timm DINOv3',
     # Others of timm with rotary positions have no such norm.
     f'{QKV} blocks.{{}}.gamma_1 reg_token norm.weight',
-    _EVA,
+    NAMES,
     rotary="rotary='dinov3'",
 )
 TIMM_ROPE_REGISTERS = Format(
     'timm ViT with registers and rotary positions',
     # Without a class token and a norm of all tokens: vit_*_rope_reg*_gap_*.
     f'{QKV} blocks.{{}}.gamma_1 reg_token fc_norm.weight',
-    _EVA,
+    NAMES,
     rotary="rotary='eva02'",
 )
 TIMM_EVA02 = Format(
-    'timm EVA-02',
+    'timm EVA-02 or original',
     'blocks.{}.attn.(?:q_bias|q_proj.weight) pos_embed',
-    _EVA,
+    NAMES,
     rotary="rotary='eva02'",
     prepare=_check_eva02,
 )
-_META_SWIGLU = 'mlp.w12 = ffn.w12, mlp.w1+mlp.w2 = ffn.w12, mlp.w3 = ffn.w3'
-ORIGINAL_EVA02 = Format(
-    'original EVA-02',
-    'blocks.{}.attn.q_proj.weight blocks.{}.attn.q_bias',
-    (*_EVA, f'{_META_SWIGLU}, mlp.ffn_ln = ffn.norm'),
-    rotary="rotary='eva02'",
-)
-
-# --- Meta ---
 
 
 def _apply_masks(theirs: State) -> State:
@@ -142,16 +119,11 @@ def _apply_masks(theirs: State) -> State:
     return plain | {key: plain[key].masked_fill(mask == 0, 0) for key, mask in masks.items()}
 
 
-_META = (
-    f'{_EMBEDDING}, register_tokens = storage_tokens, storage_tokens, rope_embed.periods = rotary.periods',
-    'local_cls_norm, mask_token',  # of pre-training alone
-    *(_BLOCKS, f'attn.qkv, {_ATTENTION}, {_MLP}, {_SCALES}, {_META_SWIGLU}'),
-)
-META_DINOV2 = Format('Meta DINOv2', f'{QKV} blocks.{{}}.ls1.gamma mask_token pos_embed', _META)
+META_DINOV2 = Format('Meta DINOv2', f'{QKV} blocks.{{}}.ls1.gamma mask_token pos_embed', NAMES)
 META_DINOV3 = Format(
     'Meta DINOv3',
     f'{QKV} rope_embed.periods',
-    _META,
+    NAMES,
     rotary="rotary='dinov3'",
     prepare=_apply_masks,
 )
@@ -219,6 +191,6 @@ OPENAI_CLIP = Format(
 
 #: In the order in which they are tried, the more special first.
 FORMATS = (
-    *(MM_VIT, MMSEG_VIT, META_DINOV3, META_DINOV2, ORIGINAL_EVA02, TIMM_EVA02, TIMM_ROPE_REGISTERS),
+    *(MM_VIT, MMSEG_VIT, META_DINOV3, META_DINOV2, TIMM_EVA02, TIMM_ROPE_REGISTERS),
     *(TIMM_DINOV3, HF_DINOV3, HF_VIT, HF_CLIP, OPENAI_CLIP, TIMM_ROPE_VIT, TIMM_VIT),
 )
