@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from math import prod
@@ -190,9 +190,11 @@ class PluggedBackbone(PluggedModel, BaseModule):
         stages = enumerate(zip(blocks, self.num_features, (*merges, None), strict=True))
         return [Section(list(blocks), dims, stage, merge) for stage, (blocks, dims, merge) in stages]
 
-    def embed(self, images: Tensor) -> tuple[Tensor, tuple[int, int]]:
-        """Images to tokens ``(B, N, D)`` and their grid ``(h, w)``."""
+    def embed(self, images: Tensor, mix: Callable[[Tensor], Tensor] | None = None) -> tuple[Tensor, tuple[int, int]]:
+        """Images to tokens ``(B, N, D)`` and their grid; ``mix`` changes them, ``(B, h, w, D)``, without positions."""
         x_BND, hw = self.patch_embed(images)
+        if mix is not None:
+            x_BND = mix(x_BND.unflatten(1, tuple(hw))).flatten(1, 2)
         return self.place(x_BND, hw), hw
 
     def place(self, x_BND: Tensor, hw: tuple[int, int]) -> Tensor:

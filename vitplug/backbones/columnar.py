@@ -54,13 +54,6 @@ class ColumnarBackbone(PluggedBackbone):
     def sections(self) -> list[Section]:
         return [Section([layer], self.embed_dims) for layer in getattr(self, self.STAGES)]
 
-    def embed(self, images: Tensor, mix: Callable[[Tensor], Tensor] | None = None) -> tuple[Tensor, tuple[int, int]]:
-        """Images to tokens ``(B, N, D)`` and their grid; ``mix`` changes them, ``(B, h, w, D)``, without positions."""
-        x_BND, hw = self.patch_embed(images)
-        if mix is not None:
-            x_BND = mix(x_BND.unflatten(1, tuple(hw))).flatten(1, 2)
-        return self.place(x_BND, hw), hw
-
     def normalise(self, section: int, x_BND: Tensor, hw: tuple[int, int]) -> Tensor:
         is_normed = section == self.num_layers - 1 and self.final_norm
         return getattr(self, self.NORMS[0])(x_BND) if is_normed else x_BND
