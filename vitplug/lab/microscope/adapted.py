@@ -9,11 +9,9 @@ from torch import Tensor, nn
 
 from vitplug.adapters import host_of
 from vitplug.files.named import check_new_file
-from vitplug.files.whole import write_bytes
-from vitplug.lab.study.measure import as_picture
 
 from .look import Model, Prediction, View, named_scores
-from .writing import facts_of, write_page
+from .writing import write_page
 
 
 def microscope(
@@ -56,16 +54,13 @@ def microscope(
         models = [_model(title, network.eval()) for title, network in networks.items()]
         for index, x in enumerate(image[None] for batch in batches for image in batch):
             predicted = [_predicted(network, x, classes) for network in networks.values()]
-            picture, note = as_picture(x[0], tuple(x.shape[-2:]))
-            name = f'image {index}, {note}' if note else f'image {index}'
-            views.append(View(name, picture, [x] * len(models), predicted))
+            views.append(View.of(f'image {index}', x[0], [x] * len(models), predicted))
         if not views:
             raise ValueError('images: there are none')
-        page = write_page(models, views, facts_of(models, [view.name for view in views], 'vitplug.microscope'))
+        write_page(path, models, views, [view.name for view in views], 'vitplug.microscope')
     finally:
         for part, training in before.items():
             part.training = training
-    write_bytes(path, page)
     return path
 
 

@@ -17,14 +17,12 @@ from vitplug.config.parts import loader_leaves
 from vitplug.errors import one_line_errors
 from vitplug.files.folders import IMAGE_SUFFIXES, file_hash
 from vitplug.files.named import check_new_file
-from vitplug.files.whole import write_bytes
 from vitplug.hosting import PluggedModel
-from vitplug.lab.study.measure import as_picture
 from vitplug.runs.checks import model_config
 from vitplug.runs.prediction import Predictor
 
 from .look import Model, Prediction, View, named_scores
-from .writing import facts_of, write_page
+from .writing import write_page
 
 #: Where images are looked for, in this order. Training sets may be large, and show nothing of a model.
 SPLITS = ('test', 'val')
@@ -56,21 +54,14 @@ def main(argv: Sequence[str] | None = None) -> None:
         scopes = {subject.cfg.default_scope for subject in subjects}
         if len(scopes) > 1:
             raise ValueError(f'--baseline: models of one task are compared, these are of {", ".join(sorted(scopes))}')
-        facts = facts_of([subject.model for subject in subjects], args.images, call('microscope', argv))
         views = [view_of(subjects, path, truth) for path, truth in find_truths(subjects[-1], args.images).items()]
-        page = write_page([subject.model for subject in subjects], views, facts)
-        write_bytes(args.out, page)
-    print(f'report: {args.out} ({len(page) / 1e6:.2f} MB)')
+        models = [subject.model for subject in subjects]
+        write_page(args.out, models, views, args.images, call('microscope', argv))
+    print(f'report: {args.out} ({args.out.stat().st_size / 1e6:.2f} MB)')
 
 
 class Subject:
-    """A model of a config and a checkpoint.
-
-    Args:
-        title: ``'Model'`` or ``'Baseline'``.
-        config: Its config.
-        checkpoint: Its checkpoint.
-        args: The options.
+    """A model of a config and a checkpoint, with the settings and the device of the command's options.
 
     Raises:
         ValueError: If its backbone is none of vitplug's.
@@ -121,9 +112,8 @@ def view_of(subjects: Sequence[Subject], path: Path, truth: BaseDataElement | No
         raise ValueError(f'--baseline: {path} becomes an image of {sizes[0]} and of {sizes[1]} pixels: one is needed')
     before = batches[-1]['inputs'][0]
     rgb = before.flip(0) if len(before) == 3 else before  # pipelines load blue first
-    picture, note = as_picture(rgb, sizes[-1])
     known = None if truth is None else truth_of(subjects[-1], pixels[-1], truth)
-    return View(f'{path.name}, {note}' if note else path.name, picture, inputs, said, known)
+    return View.of(path.name, rgb, inputs, said, known)
 
 
 # --- ground truth ---

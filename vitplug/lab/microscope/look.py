@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vitplug.lab.study.measure import as_picture
 from vitplug.lab.study.places import Place
 
 from .tiles import Tiles, attention_tiles
@@ -64,9 +65,15 @@ class View:
 
     name: str
     picture: np.ndarray
-    inputs: list[Tensor]
-    predictions: list[Prediction]
+    inputs: Sequence[Tensor]
+    predictions: Sequence[Prediction]
     truth: Prediction | None = None
+
+    @classmethod
+    def of(cls, name: str, pixels_CHW: Tensor, inputs: Sequence[Tensor], *said: Any) -> 'View':
+        """Of pixels, red first, which are padded as the inputs are; the name says what it shows of other channels."""
+        picture, note = as_picture(pixels_CHW, tuple(inputs[-1].shape[-2:]))
+        return cls(f'{name}, {note}' if note else name, picture, inputs, *said)
 
 
 def named_scores(scores: Tensor, classes: Sequence[str] | None) -> str:

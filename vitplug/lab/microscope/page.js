@@ -82,12 +82,8 @@
       [row, column] = places;
       width = tiles.window;
     }
-    const columns = Math.ceil(width / tiles.pool);
-    return tiles.prefix[1] + Math.floor(row / tiles.pool) * columns + Math.floor(column / tiles.pool);
+    return tiles.prefix[1] + row * width + column;
   }
-
-  const keyText = ({pool}, [row, column]) =>
-    `row ${row}, column ${column}${pool > 1 ? ` (mean of ${pool} by ${pool} keys)` : ''}`;
 
   // --- pictures ---
 
@@ -144,19 +140,14 @@
 
   // --- panels ---
 
-  let panels = [];
   const picker = make('canvas', {className: 'view pick', tabIndex: 0, role: 'application', 'aria-roledescription': 'token picker'});
   const titled = (title, note, ...content) => make('figure', {},
     make('figcaption', {}, make('b', {}, title), make('span', {}, note)), ...content);
-  const pickerFigure = titled('Token', 'click, or arrow keys', picker);
 
-  /** One panel for each model and kind of map that it has. */
-  function buildPanels() {
-    panels = data.models.flatMap((_, model) => Object.entries(data.kinds)
-      .filter(([kind]) => data.images.some(({maps}) => maps[model][kind]))
-      .map(([kind, note]) => newPanel(model, kind, note)));
-    byId('panels').replaceChildren(pickerFigure, ...panels.map(({figure}) => figure));
-  }
+  /** One for each model and kind of map that it has. */
+  const panels = data.models.flatMap((_, model) => Object.entries(data.kinds)
+    .filter(([kind]) => data.images.some(({maps}) => maps[model][kind]))
+    .map(([kind, note]) => newPanel(model, kind, note)));
 
   function newPanel(model, kind, note) {
     const canvas = make('canvas', {className: 'view', tabIndex: 0, role: 'img'});
@@ -167,13 +158,11 @@
     panel.figure = titled(title, note, canvas, scale, caption);
     canvas.addEventListener('pointermove', (event) => probeAt(pixelOf(event, canvas)));
     canvas.addEventListener('pointerleave', () => probeAt(null));
-    canvas.addEventListener('keydown', (event) => {
-      if (!(event.key in MOVES) || !panel.view) return;
-      event.preventDefault();
-      const {keys, pool} = panel.view.tiles;
+    onArrows(canvas, (move) => {
+      if (!panel.view) return;
+      const {keys} = panel.view.tiles;
       const from = tokenAt(keys, ...(state.probe ?? [state.y, state.x]));
-      probeAt(centreOf(keys, from.map((place, axis) =>
-        clamp(place + MOVES[event.key][axis] * pool, 0, keys.hw[axis] - 1))));
+      probeAt(centreOf(keys, from.map((place, axis) => clamp(place + move[axis], 0, keys.hw[axis] - 1))));
     });
     return panel;
   }
@@ -242,8 +231,8 @@
       const cell = cellOf(own, from.token, tokenAt(own.keys, ...state.probe));
       return `${name}: ${cell < 0 ? "outside of the token's window" : number(found[cell])}`;
     });
-    const {tiles: first} = views[0].view;
-    return `${where} Value at ${keyText(first, tokenAt(first.keys, ...state.probe))}: ${values.join('; ')}.`;
+    const [row, column] = tokenAt(views[0].view.tiles.keys, ...state.probe);
+    return `${where} Value at row ${row}, column ${column}: ${values.join('; ')}.`;
   }
 
   function repaint() {
@@ -270,7 +259,6 @@
     const {predictions} = data.images[state.image];
     byId('predictions').replaceChildren(...predictions.map(({text, src}, i) =>
       titled(data.models[i]?.title ?? 'Ground truth', text, ...(src ? [make('img', {src, alt: text || 'drawn'})] : []))));
-    buildPanels();
     repaint();
   }
 
@@ -294,14 +282,21 @@
     repaint();
   }
 
-  function moveToken(event) {
+  function moveToken(move) {
     const tiles = leading();
-    if (!(event.key in MOVES && tiles)) return;
-    event.preventDefault();
+    if (!tiles) return;
     const {queries, step} = tiles;
     const cell = tokenAt(queries, state.y, state.x).map((place, axis) =>
-      clamp(Math.floor(place / step) + MOVES[event.key][axis], 0, Math.ceil(queries.hw[axis] / step) - 1));
+      clamp(Math.floor(place / step) + move[axis], 0, Math.ceil(queries.hw[axis] / step) - 1));
     pick(centreOf(queries, keptToken(tiles, cell)));
+  }
+
+  function onArrows(canvas, act) {
+    canvas.addEventListener('keydown', (event) => {
+      if (!(event.key in MOVES)) return;
+      event.preventDefault();
+      act(MOVES[event.key]);
+    });
   }
 
   function onChange(id, event, set) {
@@ -309,6 +304,7 @@
   }
 
   function buildControls() {
+    byId('panels').append(titled('Token', 'click, or arrow keys', picker), ...panels.map(({figure}) => figure));
     byId('image').append(...data.images.map(({name}, value) => make('option', {value}, name)));
     byId('query').parentElement.hidden = !data.models.some(({prefix}) => prefix.includes('cls_token'));
     byId('block').max = numBlocks - 1;
@@ -319,7 +315,7 @@
     onChange('cover', 'input', repaint);
     onChange('shared', 'change', repaint);
     picker.addEventListener('click', (event) => pick(pixelOf(event, picker)));
-    picker.addEventListener('keydown', moveToken);
+    onArrows(picker, moveToken);
   }
 
   let buffer, pictures;

@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from vitplug.attention import Layout
@@ -20,8 +19,6 @@ from vitplug.hosting import PixelGrid
 from vitplug.lab.study.places import Place
 
 STEPS = 255
-#: Most cells along one side of a grid or window of keys: larger ones keep means.
-MOST_KEYS = 64
 
 
 @dataclass(frozen=True)
@@ -34,7 +31,6 @@ class Geometry:
         keys: The same of the keys.
         prefix: Tokens before the grid: of the queries, and of the keys.
         step: Rows, and columns, from one kept query to the next.
-        pool: Rows, and columns, of keys in one cell, whose mean is kept.
         window: Side of the window of keys that a query sees; 0 for all keys.
         shift: Tokens by which windows are shifted.
         padded: Rows and columns that make whole windows.
@@ -45,7 +41,6 @@ class Geometry:
     keys: PixelGrid
     prefix: tuple[int, int] = (0, 0)
     step: int = 1
-    pool: int = 1
     window: int = 0
     shift: int = 0
     padded: tuple[int, int] = (0, 0)
@@ -106,11 +101,9 @@ def attention_tiles(maps: Tensor, place: Place, most_queries: int) -> Tiles:
         keys=place.key_pixels,
         prefix=(layout.num_prefix, key_layout.num_prefix),
         step=ceil_div(max(layout.hw), most_queries),
-        pool=ceil_div(max(key_layout.grid.hw), MOST_KEYS),
         **window,
     )
-    rows = rows_of(maps, layout, kept_queries(layout.hw, geometry.step))
-    return encode(_pooled(rows, key_layout, geometry.pool), geometry)
+    return encode(rows_of(maps, layout, kept_queries(layout.hw, geometry.step)), geometry)
 
 
 def kept_queries(hw: Sequence[int], step: int) -> Tensor:
@@ -133,12 +126,3 @@ def rows_of(maps: Tensor, layout: Layout, kept: Tensor) -> Tensor:
         return maps[0, slots // size, :, slots % size].transpose(0, 1)
     prefix = torch.arange(layout.num_prefix, device=maps.device)
     return maps[0, 0][:, torch.cat((prefix, layout.num_prefix + kept))]
-
-
-def _pooled(rows: Tensor, key_layout: Layout, pool: int) -> Tensor:
-    """Means over squares of keys: ``(H, queries, Nk)`` to ``(H, queries, cells)``; prefix tokens stay as they are."""
-    if pool == 1:
-        return rows
-    prefix, grid = rows.tensor_split([key_layout.num_prefix], -1)
-    cells = F.avg_pool2d(grid.unflatten(-1, key_layout.grid.hw), pool, ceil_mode=True)
-    return torch.cat((prefix, cells.flatten(-2)), -1)

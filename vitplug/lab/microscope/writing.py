@@ -11,12 +11,15 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from html import escape
 from importlib.resources import files
+from pathlib import Path
 
 import numpy as np
 from matplotlib import colormaps
 from PIL import Image
 
-from .look import Kinds, Model, Prediction, View, look
+from vitplug.files.whole import write_bytes
+
+from .look import Kinds, Model, View, look
 from .tiles import Tiles
 
 #: Bytes of a page; fewer queries are kept until it fits.
@@ -35,17 +38,20 @@ KINDS = dict(probs='after the softmax', maps='after the plug on the maps')
 Looked = tuple[View, Sequence[Kinds]]
 
 
-def write_page(models: Sequence[Model], views: Sequence[View], facts: Mapping[str, str]) -> bytes:
-    """The page of models and images, with as many queries as fit.
+def write_page(path: Path, models: Sequence[Model], views: Sequence[View], images: Sequence, made_by: str) -> None:
+    """Writes the page of models and images, with as many queries as fit.
 
     Args:
+        path: The file.
         models: The baseline, if there is one, and the model.
         views: The images.
-        facts: How the page was made, for its foot.
+        images: What the page's foot calls them.
+        made_by: The command or function.
 
     Raises:
         ValueError: If no model has maps, or a map is not finite.
     """
+    facts = _facts(models, images, made_by)
     most = MOST_QUERIES
     while True:
         looked: list[Looked] = [
@@ -56,13 +62,14 @@ def write_page(models: Sequence[Model], views: Sequence[View], facts: Mapping[st
         page = _page(models, looked, facts)
         share = LARGEST_PAGE / len(page)
         if share >= 1 or most == 1:
-            return page
+            write_bytes(path, page)
+            return
         # Most of a page grows with the square of the side.
         widest = max(max(tiles.geometry.queries.hw) for tiles in _attention(looked))
         most = max(1, min(min(most, widest) - 1, int(min(most, widest) * share**0.5)))
 
 
-def facts_of(models: Sequence[Model], images: Sequence[object], made_by: str) -> dict[str, str]:
+def _facts(models: Sequence[Model], images: Sequence, made_by: str) -> dict[str, str]:
     """How a page is made, for its foot."""
     packages = ('vitplug', 'torch', 'numpy', 'timm', 'transformers', 'mmengine', 'mmcv')
     found = {name: sys.modules[name].__version__ for name in packages if sys.modules.get(name)}
@@ -83,12 +90,14 @@ def _page(models: Sequence[Model], looked: Sequence[Looked], facts: Mapping[str,
     images = []
     for view, kinds in looked:
         said = (*view.predictions, *([view.truth] if view.truth else []))
+        pictures = [None if one.picture is None else picture_url(one.picture) for one in said]
         maps = [
             {kind: _stored(tiles, model, blob) for kind, tiles in of_model.items()}
             for model, of_model in zip(models, kinds, strict=True)
         ]
         image = dict(name=view.name, src=picture_url(view.picture), hw=view.picture.shape[:2], maps=maps)
-        images.append(image | dict(predictions=[_said(one) for one in said]))
+        predictions = [dict(text=one.text, src=src) for one, src in zip(said, pictures, strict=True)]
+        images.append(image | dict(predictions=predictions))
     content = dict(
         colours=(colormaps[COLOURS](np.arange(256))[:, :3] * 255).round().astype(int).tolist(),
         models=[
@@ -127,30 +136,21 @@ def _stored(tiles: Mapping[int, Tiles], model: Model, blob: bytearray) -> list[d
     return entries
 
 
-def _said(one: Prediction) -> dict:
-    return dict(text=one.text, src=None if one.picture is None else picture_url(one.picture))
-
-
 def stored(attention: Sequence[Tiles]) -> str:
     """What is kept of the attention maps, and what is not, in words."""
-    steps, pools = (sorted({getattr(one.geometry, side) for one in attention}) for side in ('step', 'pool'))
+    steps = sorted({one.geometry.step for one in attention})
     queries = ', '.join('all' if step == 1 else f'one of {step} x {step}' for step in steps)
-    keys = ', '.join('all' if pool == 1 else f'means of {pool} x {pool}' for pool in pools)
     return (
-        f'Stored: queries: {queries}; keys: {keys}. Each map of a query has 256 steps from its lowest value (at most '
+        f'Stored: queries: {queries}; keys: all. Each map of a query has 256 steps from its lowest value (at most '
         '0) to its highest: a value is off by half a step at most, 0.2 % of the range.'
     )
 
 
 def picture_url(picture: np.ndarray) -> str:
     """A picture ``(height, width, 3)`` of RGB as a data URL: lossless where that is small."""
-    kind, content = 'png', _encoded(picture, 'png')
-    if len(content) > LARGEST_PNG:
-        kind, content = 'jpeg', _encoded(picture, 'jpeg', quality=JPEG_QUALITY)
-    return f'data:image/{kind};base64,{base64.b64encode(content).decode()}'
-
-
-def _encoded(picture: np.ndarray, kind: str, **settings: int) -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(picture).save(file, kind, **settings)
-    return file.getvalue()
+    for kind in ('png', 'jpeg'):
+        file = io.BytesIO()
+        Image.fromarray(picture).save(file, kind, quality=JPEG_QUALITY)
+        if file.tell() <= LARGEST_PNG:
+            break
+    return f'data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode()}'
