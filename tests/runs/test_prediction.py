@@ -12,8 +12,7 @@ import pytest
 from PIL import Image
 from small_models import DETECTION, SEGMENTATION, save_untrained
 
-from vitplug.files.picture_sources import find_sources
-from vitplug.runs.predict_command import predict
+from vitplug.runs.predict_command import find_files, predict
 
 IN_THIS_PROCESS = 'test_dataloader.num_workers=0 test_dataloader.persistent_workers=False'
 
@@ -39,9 +38,9 @@ def pictures_in(folder):
 @pytest.mark.slow
 def test_detection_has_the_objects_of_a_test(tmp_path, digits):
     save_untrained(DETECTION, tmp_path / 'a.pth')
-    # Batches as in the test: their padding reaches the numbers.
-    done(f'predict.py {DETECTION} a.pth {digits}/coco/val --out out --batch-size 2', tmp_path)
-    options = f'{IN_THIS_PROCESS} test_dataloader.batch_size=2'
+    done(f'predict.py {DETECTION} a.pth {digits}/coco/val --out out', tmp_path)
+    # The padding of a batch would reach the numbers.
+    options = f'{IN_THIS_PROCESS} test_dataloader.batch_size=1'
     done(f'test.py {DETECTION} a.pth --work-dir work --out a.pkl --cfg-options {options}', tmp_path)
     expected = {
         sample['img_path']: sample['pred_instances'] for sample in pickle.loads((tmp_path / 'a.pkl').read_bytes())
@@ -96,7 +95,7 @@ def test_classification_has_the_scores_of_a_test(tmp_path):
     folder = bad_inputs.prepare(tmp_path / 'run')
     for i, name in enumerate(('cat/0', 'cat/1', 'dog/0', 'dog/1')):
         Image.new('RGB', (20, 16), (60 * i, 0, 250 - 60 * i)).save(folder / f'data/val/{name}.png')
-    done('predict.py tiny.py good.pth data/val --out out --batch-size 3', folder)
+    done('predict.py tiny.py good.pth data/val --out out', folder)
     done('test.py tiny.py good.pth --out a.pkl', folder)
     records = records_of(folder / 'out')
     expected = pickle.loads((folder / 'a.pkl').read_bytes())
@@ -116,15 +115,19 @@ def test_classification_has_the_scores_of_a_test(tmp_path):
 
 @pytest.mark.integration
 def test_the_rest_goes_on(tmp_path):
-    """A broken image and a broken video are named; of a batch, too, only what cannot be used is left out."""
+    """A broken image and a broken video are named."""
     folder = bad_inputs.prepare(tmp_path / 'run')
     (folder / 'data/val/cat/0.png').write_bytes(b'no image')
     (folder / 'clip.mp4').write_bytes(b'\0no video')
     (folder / 'data/val/dog/0.PNG').write_bytes((folder / 'data/val/dog/1.png').read_bytes())
     command = 'predict.py tiny.py good.pth data/val clip.mp4 data/train/cat/0.png data/train/dog/0.png'
-    outcome = done(f'{command} --out out --batch-size 4', folder, status=1)
+    outcome = done(f'{command} --out out', folder, status=1)
     told = [line for line in outcome.err.splitlines() if line.startswith('cannot use')]
-    assert len(told) == 2 and 'data/val/cat/0.png: failed to load' in told[0] and 'clip.mp4: is no video' in told[1]
+    assert (
+        len(told) == 2
+        and 'data/val/cat/0.png: AssertionError: failed to load' in told[0]
+        and 'it is no video' in told[1]
+    )
     assert '6 of 8 inputs done' in outcome.out
     files = [record['file'] for record in records_of(folder / 'out')]
     assert files == [
@@ -139,9 +142,9 @@ class Dots:
     """A predictor that cannot take dark pictures, and is interrupted at white ones."""
 
     def __call__(self, pictures):
-        if any(pixels.max() < 9 for pixels in pictures):
+        if pictures[0].max() < 9:
             raise RuntimeError('too dark')
-        if any(pixels.min() > 240 for pixels in pictures):
+        if pictures[0].min() > 240:
             raise KeyboardInterrupt
         return pictures
 
@@ -156,24 +159,28 @@ class Dots:
 
 
 def test_what_cannot_be_predicted_is_named_and_videos_end_with_their_frames(tmp_path, capsys):
-    video_of(tmp_path / 'a.mp4', [(0, 0, 0), (0, 250, 0), (0, 0, 250)])
+    video_of(tmp_path / 'a.mp4', [(0, 250, 0), (0, 0, 0), (0, 0, 250)])
     Image.new('RGB', (20, 16)).save(tmp_path / 'b.png')
-    video_of(tmp_path / 'c.mp4', [(0, 250, 0), (255, 255, 255)])
-    sources = find_sources([str(tmp_path)])
+    video_of(tmp_path / 'c.mp4', [(0, 250, 0), (0, 0, 250), (255, 255, 255)])
     with pytest.raises(KeyboardInterrupt):
-        predict(Dots(), sources, tmp_path / 'out', batch_size=2)
-    assert len(mmcv.VideoReader(str(tmp_path / 'out/pictures/a.mp4'))) == 2
+        predict(Dots(), find_files([str(tmp_path)]), tmp_path / 'out')
+    for name, frames in dict(a=1, c=2).items():
+        assert len(mmcv.VideoReader(str(tmp_path / f'out/pictures/{name}.mp4'))) == frames
     (tmp_path / 'c.mp4').unlink()
-    assert predict(Dots(), sources[:2], tmp_path / 'again', batch_size=2) == set(sources[:2])
+    assert predict(Dots(), find_files([str(tmp_path / 'a.mp4'), str(tmp_path / 'b.png')]), tmp_path / 'again') == 2
     told = [line for line in capsys.readouterr().err.splitlines() if line.startswith('cannot use')]
-    wanted = [f'{tmp_path}/a.mp4, frame 0', f'{tmp_path}/b.png']
-    assert told[-2:] == [f'cannot use {place}: RuntimeError: too dark' for place in wanted]
+    assert told[-2:] == [f'cannot use {tmp_path}/{name}: RuntimeError: too dark' for name in ('a.mp4', 'b.png')]
 
 
-def test_sources(tmp_path):
+def test_files(tmp_path):
     for name in ('b.jpg', 'a/x.png', 'a/x.JPG', 'a/notes.txt', 'a/deep/clip.mp4', 'c/x.png'):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    found = find_sources([str(tmp_path / name) for name in ('b.jpg', 'a', 'a/x.png', 'c/x.png')])
-    assert [source.name for source in found] == ['b', 'deep/clip', 'x', 'x_2', 'x_3']
-    assert [source.is_video for source in found] == [False, True, False, False, False]
+    found = find_files([str(tmp_path / name) for name in ('b.jpg', 'a', 'c/x.png')])
+    assert {name: path.relative_to(tmp_path).as_posix() for name, path in found.items()} == {
+        'b': 'b.jpg',
+        'deep/clip': 'a/deep/clip.mp4',
+        'x': 'a/x.JPG',
+        'x_2': 'a/x.png',
+        'x_3': 'c/x.png',
+    }

@@ -2,27 +2,28 @@
 
 import argparse
 import json
+import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
-from itertools import islice
+from collections.abc import Mapping, Sequence
+from itertools import chain, count
 from pathlib import Path
+from typing import Any
 
 import cv2
 import mmcv
 import numpy as np
 from mmengine.registry import HOOKS
-from mmengine.structures import BaseDataElement
 from tqdm import tqdm
 
 from vitplug.commands import add_device
 from vitplug.config.options import add_exported, add_options, exported_hook, model_parser
 from vitplug.errors import printable
-from vitplug.files.picture_sources import Picture, Source, Unreadable, find_sources, read_pictures
+from vitplug.files.folders import IMAGE_SUFFIXES, names_in
 
 from .checks import model_config
 from .prediction import SCORE, Predictor
 
+VIDEOS = ('.mp4', '.avi', '.mov', '.mkv', '.webm')
 PICTURES, RECORDS = 'pictures', 'predictions.jsonl'
 
 
@@ -33,91 +34,90 @@ def main(argv: Sequence[str] | None = None) -> int:
         Exit status: 0; 1 if some of the inputs could not be used, each being named on stderr.
     """
     args = _parser().parse_args(argv)
-    if args.batch_size < 1:
-        raise ValueError(f'--batch-size {args.batch_size}: expected at least 1')
     if (Path(args.out) / RECORDS).exists():
         raise FileExistsError(f'--out: {args.out} holds the {RECORDS} of another call: choose another folder')
-    sources = find_sources(args.paths)
+    files = find_files(args.paths)
     cfg = model_config(args.config, args.checkpoint, 'CHECKPOINT', args.cfg_options)
     predictor = Predictor(cfg, args.checkpoint, args.device, args.score_thr)
     if args.exported:
         HOOKS.build(exported_hook(args.exported)).replace(predictor.model, args.checkpoint)
-    failed = predict(predictor, sources, Path(args.out), args.batch_size)
-    print(f'{len(sources) - len(failed)} of {len(sources)} inputs done: {args.out}')
-    return 1 if failed else 0
+    failed = predict(predictor, files, Path(args.out))
+    print(f'{len(files) - failed} of {len(files)} inputs done: {args.out}')
+    return int(failed > 0)
 
 
-def predict(predictor: Predictor, sources: Sequence[Source], out: Path, batch_size: int) -> set[Source]:
-    """Writes pictures and records of all sources as they come, and says on stderr which cannot be used and why.
+def find_files(paths: Sequence[str]) -> dict[str, Path]:
+    """The images and videos among files and below folders, by the names of their results, without suffix.
+
+    Raises:
+        FileNotFoundError: If there is no such file or folder, or a folder has none of them.
+    """
+    files: dict[str, Path] = {}
+    for path in map(Path, paths):
+        if not path.exists():
+            raise FileNotFoundError(f'no such image, video or folder: {path}')
+        folder, names = path.parent, [path.name]
+        if path.is_dir():
+            folder, names = path, names_in(path, (*IMAGE_SUFFIXES, *VIDEOS))
+        if not names:
+            raise FileNotFoundError(f'{path} has no image or video in it, of {", ".join((*IMAGE_SUFFIXES, *VIDEOS))}')
+        for name in names:
+            stem = os.path.splitext(name)[0]
+            names_of_results = chain([stem], (f'{stem}_{number}' for number in count(2)))
+            files[next(one for one in names_of_results if one not in files)] = folder / name
+    return files
+
+
+def predict(predictor: Predictor, files: Mapping[str, Path], out: Path) -> int:
+    """Writes pictures and records of all files as they come, and says on stderr which cannot be used and why.
 
     Returns:
-        Sources that could not be used, or not to their end.
+        How many could not be used, or not to their end.
     """
-    failed: set[Source] = set()
-    read = predictor.read  # a pipeline that reads no files is refused before a file of results is there
-
-    def fail(source: Source, place: str, reason: str) -> None:
-        failed.add(source)
-        tqdm.write(printable(f'cannot use {place}: {" ".join(reason.split())}'), file=sys.stderr)
-
-    def pictures() -> Iterator[Picture]:
-        for source in sources:
-            try:
-                yield from read_pictures(source, read)
-            except Unreadable as error:
-                fail(source, str(source.path), str(error))
-
-    waiting, total = pictures(), sum(source.count() for source in sources)
-    drawing: Source | None = None
+    failed = 0
     out.mkdir(parents=True, exist_ok=True)
-    with (
-        tqdm(desc='predicting', total=total, unit='picture', mininterval=1.0, disable=None) as bar,
-        ExitStack() as video,  # ends the one that is written, whatever happens
-    ):
-        while batch := list(islice(waiting, batch_size)):
-            for picture, result in zip(batch, _predict_batch(predictor, batch), strict=True):
-                place = dict(file=str(picture.source.path))
-                if picture.frame is not None:
-                    place |= dict(frame=picture.frame)
-                if isinstance(result, Exception):
-                    where = ', frame '.join(map(str, place.values()))
-                    fail(picture.source, where, f'{type(result).__name__}: {result}')
-                    continue
-                drawn = predictor.draw(picture.pixels, result)[..., ::-1]
-                if picture.source != drawing:
-                    video.close()
-                    drawing = picture.source
-                    if picture.frame is not None:
-                        writer = _video(out / PICTURES / f'{drawing.name}.mp4', picture.fps, drawn.shape[1::-1])
-                        video.callback(writer.release)
-                if picture.frame is None:
-                    mmcv.imwrite(drawn, str(out / PICTURES / f'{picture.name}.png'))
-                else:
-                    writer.write(np.ascontiguousarray(drawn))
-                record = place | predictor.record(result, picture.name, out)
-                with open(out / RECORDS, 'a', encoding='utf-8') as file:
-                    file.write(f'{json.dumps(record)}\n')
-            bar.update(len(batch))
+    for name, path in tqdm(files.items(), 'predicting', unit='file', mininterval=1.0, disable=None):
+        predict_file = predict_video if path.suffix.lower() in VIDEOS else predict_image
+        try:
+            predict_file(predictor, path, name, out)
+        except Exception as error:  # decoders, transforms and models of any kind
+            failed += 1
+            reason = f'{type(error).__name__}: {" ".join(str(error).split())}'
+            tqdm.write(printable(f'cannot use {path}: {reason}'), file=sys.stderr)
     return failed
 
 
-def _predict_batch(predictor: Predictor, batch: Sequence[Picture]) -> list[BaseDataElement | Exception]:
-    """Predictions, or errors, for each picture: a failing picture leaves the others alone."""
+def predict_image(predictor: Predictor, path: Path, name: str, out: Path) -> None:
+    """Writes the picture and the record of an image."""
+    pixels = predictor.read(path)
+    [sample] = predictor([pixels])
+    mmcv.imwrite(predictor.draw(pixels, sample)[..., ::-1], str(out / PICTURES / f'{name}.png'))
+    _add_record(out, dict(file=str(path)) | predictor.record(sample, name, out))
+
+
+def predict_video(predictor: Predictor, path: Path, name: str, out: Path) -> None:
+    """Writes a video, and the records of its frames."""
+    video, drawn_video = mmcv.VideoReader(str(path), cache_capacity=1), cv2.VideoWriter()
+    target, code = out / PICTURES / f'{name}.mp4', cv2.VideoWriter_fourcc(*'mp4v')
+    target.parent.mkdir(parents=True, exist_ok=True)
     try:
-        return predictor([picture.pixels for picture in batch])
-    except Exception as error:  # transforms and models of any kind
-        if len(batch) == 1:
-            return [error]
-    return [result for picture in batch for result in _predict_batch(predictor, [picture])]
+        for frame, pixels in enumerate(tqdm(video, path.name, unit='frame', leave=False, disable=None)):
+            [sample] = predictor([pixels])
+            drawn = np.ascontiguousarray(predictor.draw(pixels, sample)[..., ::-1])
+            if frame == 0 and not drawn_video.open(str(target), code, video.fps, drawn.shape[1::-1]):
+                raise OSError(f'OpenCV cannot write {target} of {drawn.shape[1::-1]} pixels, {video.fps} frames/s')
+            drawn_video.write(drawn)
+            record = predictor.record(sample, f'{name}{path.suffix}/{frame:06}', out)
+            _add_record(out, dict(file=str(path), frame=frame) | record)
+    finally:
+        drawn_video.release()
+    if video.position == 0:
+        raise ValueError('it is no video that OpenCV can read, or has no frames')
 
 
-def _video(path: Path, fps: float, size: tuple[int, int]) -> cv2.VideoWriter:
-    """A video that frames of (width, height) can be added to."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*'mp4v'), fps, size)
-    if not writer.isOpened():
-        raise OSError(f'OpenCV cannot write {path}, {size[0]} x {size[1]} pixels, {fps} frames a second')
-    return writer
+def _add_record(out: Path, record: Mapping[str, Any]) -> None:
+    with open(out / RECORDS, 'a', encoding='utf-8') as file:
+        file.write(f'{json.dumps(record)}\n')
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -134,7 +134,6 @@ def _parser() -> argparse.ArgumentParser:
         metavar='SCORE',
         help='least score of a box that is drawn (default 0.3)',
     )
-    parser.add_argument('--batch-size', type=int, default=1, metavar='N', help='pictures at a time (default 1)')
     add_exported(parser)
     add_options(parser)
     return parser

@@ -1,7 +1,7 @@
 """A trained model behind its library's inferencer: predictions, pictures and records of them, for the three tasks."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from torch import nn
 
 from vitplug.checkpoints.through_mmengine import load_from_file
 from vitplug.config.parts import loader_leaves, model_settings
-from vitplug.files.picture_sources import Reader
 
 from .checkpoint_fit import load_for_inference
 
@@ -57,41 +56,37 @@ class Predictor:
         _, self.dataset = next(loader_leaves(cfg, 'test'))
         self.model, meta = load_model(cfg, str(checkpoint))
         self.model.to(device or get_device())
-        self.classes, colours = _names_and_colours(meta, self.dataset)
+        self.classes, colours = _names_and_colours(meta, self.dataset, getattr(self.model, 'num_classes', 0))
+        self.model.dataset_meta = dict(classes=self.classes, palette=colours)
         self._score_thr, self._library = score_thr, cfg.default_scope
-        cfg = copy.deepcopy(cfg)
-        cfg.test_dataloader = dict(dataset=copy.deepcopy(self.dataset))
-        self._inferencer, self._visualizer = self._around_model(cfg, colours)
+        self._inferencer = self._around_model(copy.deepcopy(cfg))
 
-    def _around_model(self, cfg: Config, colours: list) -> tuple[Any, Any]:
-        """The inferencer of the library, and what draws its predictions."""
+    def _around_model(self, cfg: Config) -> Any:
+        """The inferencer of the library, with what draws its predictions."""
+        cfg.test_dataloader = dict(dataset=copy.deepcopy(self.dataset))
         if self._library == 'mmpretrain':
             from mmpretrain import ImageClassificationInferencer
             from mmpretrain.visualization import UniversalVisualizer
 
             self.model._config = cfg
-            return ImageClassificationInferencer(self.model), UniversalVisualizer()
+            inferencer = ImageClassificationInferencer(self.model)
+            inferencer.visualizer = UniversalVisualizer()
+            return inferencer
         if self._library == 'mmdet':
             from mmdet.apis import DetInferencer as Inferencer
 
-            settings, names = dict(type='DetLocalVisualizer', line_width=2), {}
+            cfg.visualizer = dict(type='DetLocalVisualizer', line_width=2, name='predict')
         else:
             from mmseg.apis import MMSegInferencer as Inferencer
 
-            named = self.classes or []
-            self.classes = [*named, *(f'class {label}' for label in range(len(named), self.model.num_classes))]
-            settings = dict(type='SegLocalVisualizer', alpha=0.6)
-            colours = (colours * len(self.classes))[: len(self.classes)]
-            names = dict(classes=self.classes, palette=colours)
-        self.model.dataset_meta = dict(classes=self.classes, palette=colours)
-        cfg.visualizer = dict(settings, name='predict')
-        # One that builds no model, and takes batches of several image sizes.
-        ours = {'_init_model': lambda *_: self.model, '_init_collate': lambda *_: pseudo_collate}
-        inferencer = type(Inferencer.__name__, (Inferencer,), ours)(cfg, **names)
-        return inferencer, inferencer.visualizer
+            cfg.visualizer = dict(type='SegLocalVisualizer', alpha=0.6, name='predict')
+        # One that builds no model.
+        inferencer = type(Inferencer.__name__, (Inferencer,), {'_init_model': lambda *_: self.model})(cfg)
+        inferencer.visualizer.dataset_meta = self.model.dataset_meta
+        return inferencer
 
     @cached_property
-    def read(self) -> Reader:
+    def read(self) -> Callable[[str | Path], np.ndarray]:
         """Reads the pixels of an image file as the config's test pipeline loads them; raises what a decoder raises.
 
         Raises:
@@ -119,15 +114,16 @@ class Predictor:
     def draw(self, picture: np.ndarray, sample: BaseDataElement, truth: bool = False) -> np.ndarray:
         """A picture, blue first, with the predictions of a sample, or its annotations, drawn on it, as RGB."""
         picture, which = _as_rgb(picture), dict(draw_gt=truth, draw_pred=not truth)
+        visualizer = self._inferencer.visualizer
         if self._library == 'mmpretrain':
             if not truth:
                 sample = sample.clone().set_pred_label(_best(sample).indices)
             which |= dict(classes=self.classes, rescale_factor=max(1.0, SMALLEST_SIDE / min(picture.shape[:2])))
-            return self._visualizer.visualize_cls(picture, sample, **which)
+            return visualizer.visualize_cls(picture, sample, **which)
         if self._library == 'mmdet':
             which |= dict(pred_score_thr=self._score_thr)
-        self._visualizer.add_datasample('predict', picture, sample, **which)
-        return self._visualizer.get_image()
+        visualizer.add_datasample('predict', picture, sample, **which)
+        return visualizer.get_image()
 
     def record(self, sample: BaseDataElement, name: str, out: Path) -> dict[str, Any]:
         """A prediction as JSON has it.
@@ -181,15 +177,18 @@ def _best(sample: BaseDataElement) -> Any:
     return sample.pred_score.topk(min(TOP, len(sample.pred_score)))
 
 
-def _names_and_colours(meta: Mapping, dataset: Mapping) -> tuple[list[str] | None, list[tuple[int, ...]]]:
-    """Names of the classes (None if unknown) and their colours: the checkpoint's, else the config's or the class's."""
+def _names_and_colours(meta: Mapping, dataset: Mapping, number: int) -> tuple[list[str] | None, list[tuple[int, ...]]]:
+    """Names of the classes (None if unknown) and their colours: the checkpoint's, else the config's or the class's.
+
+    A segmentor has a ``number`` of classes, each of which gets a name.
+    """
     trained = {str(key).lower(): value for key, value in (meta.get('dataset_meta') or {}).items() if value}
     known = {**getattr(DATASETS.get(dataset['type']), 'METAINFO', {}), **(dataset.get('metainfo') or {}), **trained}
-    classes, palette = known.get('classes'), known.get('palette')
-    if not isinstance(palette, list | tuple) or len(palette) < len(classes or ()):
+    classes, palette = [str(name) for name in known.get('classes') or ()], known.get('palette')
+    classes += [f'class {label}' for label in range(len(classes), number)]
+    if not isinstance(palette, list | tuple) or len(palette) < len(classes):
         palette = [[int(255 * part) for part in colour] for colour in colormaps['tab20'].colors]
-    repeated = [tuple(colour) for colour in palette] * (len(classes or ()) // len(palette) + 1)
-    return [str(name) for name in classes] if classes else None, repeated
+    return classes or None, [tuple(colour) for colour in palette] * (len(classes) // len(palette) + 1)
 
 
 def _as_rgb(picture: np.ndarray) -> np.ndarray:
