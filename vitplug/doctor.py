@@ -34,25 +34,43 @@ def training_step(scope: str) -> str:
     """Trains the model of a config of a task for one step on noise; its weights must stay finite."""
     import torch
     from mmengine.config import Config
+    from mmengine.dataset import pseudo_collate
     from mmengine.logging import MMLogger
     from mmengine.optim import OptimWrapper
-    from mmengine.registry import MODELS, init_default_scope
-
-    from vitplug.tasks.libraries import TASKS
+    from mmengine.registry import MODELS, TRANSFORMS, init_default_scope
 
     MMLogger.get_current_instance().setLevel('ERROR')
     init_default_scope(scope)
     cfg = Config.fromfile(config_file(f'vitplug::digits/{STEPS[scope]}'))
     torch.manual_seed(0)
     model = MODELS.build(dict(data_preprocessor=cfg.get('data_preprocessor')) | cfg.model)
-    channels, size = cfg.model.backbone.in_channels, cfg.model.backbone.img_size
-    images = list(torch.randint(0, 255, (2, channels, size, size), dtype=torch.uint8))
-    samples = [TASKS[scope].made_sample((size, size)) for _ in images]
+    pack = TRANSFORMS.build(cfg.test_dataloader.dataset.pipeline[-1])
+    batch = [pack(made_sample(cfg.model.backbone.img_size, cfg.model.backbone.in_channels)) for _ in range(2)]
     optimizer = OptimWrapper(torch.optim.AdamW(model.parameters(), lr=1e-3))
-    losses = model.train_step(dict(inputs=images, data_samples=samples), optimizer)
+    losses = model.train_step(pseudo_collate(batch), optimizer)
     if not all(parameter.isfinite().all() for parameter in model.parameters()):
         raise FloatingPointError('the step leaves weights that are not finite')
     return f'loss {losses["loss"].item():.3f}'
+
+
+def made_sample(size: int, channels: int) -> dict:
+    """An image of noise and its annotations for all tasks, as a pipeline has them before it packs them."""
+    import numpy as np
+    from mmdet.structures.mask import BitmapMasks
+
+    left, right = size // 8, size // 2
+    masks = np.zeros((1, size, size), np.uint8)
+    masks[:, left:right, left:right] = 1
+    return dict(
+        img=np.random.default_rng(0).integers(0, 255, (size, size, channels), np.uint8),
+        img_shape=(size, size),
+        gt_label=0,
+        gt_seg_map=masks[0],
+        gt_bboxes=np.array([[left, left, right, right]], np.float32),
+        gt_bboxes_labels=np.zeros(1, int),
+        gt_masks=BitmapMasks(masks, size, size),
+        gt_ignore_flags=np.zeros(1, bool),
+    )
 
 
 def all_processes() -> str:

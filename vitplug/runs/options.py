@@ -2,7 +2,6 @@
 
 import argparse
 import os
-from copy import deepcopy
 from pathlib import Path
 
 from mmengine.config import Config, ConfigDict
@@ -14,11 +13,6 @@ from vitplug.files.named import check_new_file
 from vitplug.tasks.libraries import TASKS, check_scope
 
 from .hooks.checkpoint import AUTO
-
-# The views of an image whose predictions `--tta` merges where the config has no `tta_pipeline`.
-VIEWS = [dict(type='RandomFlip', prob=prob, direction='horizontal') for prob in (0.0, 1.0)]
-# Meta information of a view that a merger needs.
-FLIP_KEYS = ('flip', 'flip_direction')
 
 
 def train_parser() -> argparse.ArgumentParser:
@@ -50,11 +44,8 @@ def test_parser() -> argparse.ArgumentParser:
     parser.add_argument('checkpoint', help='checkpoint file')
     add_exported(parser)
     parser.add_argument('--out', metavar='PKL', help='write the predictions to this .pkl file')
-    parser.add_argument(
-        '--tta',
-        action='store_true',
-        help='predict the image and its mirror image, or as tta_pipeline says, and merge (as tta_model says)',
-    )
+    help = "predict each image in the views of the config's tta_pipeline, and merge them as its tta_model says"
+    parser.add_argument('--tta', action='store_true', help=help)
     parser.add_argument('--show', action='store_true', help='show each prediction in a window')
     parser.add_argument('--show-dir', metavar='DIR', help='write pictures of the predictions here, in the work dir')
     parser.add_argument('--wait-time', type=float, default=2, help='seconds per window of --show (default 2)')
@@ -104,7 +95,7 @@ def test_config(args: argparse.Namespace) -> Config:
     if args.exported:
         cfg.custom_hooks = [*(cfg.get('custom_hooks') or ()), exported_hook(args.exported)]
     if args.tta:
-        _augment(cfg, task.tta_model)
+        _augment(cfg)
     if args.out:
         check_new_file(args.out, '--out', ('.pkl', '.pickle'))
         dump = dict(type=task.result_dump, out_file_path=args.out)
@@ -112,8 +103,10 @@ def test_config(args: argparse.Namespace) -> Config:
     if args.show or args.show_dir:
         if 'visualization' not in cfg.default_hooks:
             raise ValueError('--show and --show-dir need default_hooks.visualization in the config')
-        folder = os.path.abspath(os.path.join(cfg.work_dir, args.show_dir)) if args.show_dir else None
-        task.show_predictions(cfg, dict(show=args.show, wait_time=args.wait_time), folder)
+        drawing = {task.drawing: True, 'show': args.show, 'wait_time': args.wait_time, 'interval': 1}
+        cfg.default_hooks.visualization.update(drawing)
+        if args.show_dir:
+            cfg.merge_from_dict({task.pictures: os.path.abspath(os.path.join(cfg.work_dir, args.show_dir))})
     return cfg
 
 
@@ -129,13 +122,12 @@ def _base_config(args: argparse.Namespace) -> Config:
     return cfg
 
 
-def _augment(cfg: Config, merger: dict) -> None:
-    """Makes a test predict several views of each image: those of `tta_pipeline`, or the image and its mirror image."""
+def _augment(cfg: Config) -> None:
+    """Makes a test predict the views of `tta_pipeline`, and merge them by `tta_model`."""
+    for key in ('tta_pipeline', 'tta_model'):
+        if key not in cfg:
+            raise ValueError(f'--tta needs {key} in the config: see docs/inference.md#test-time-augmentation')
     for _, dataset in loader_leaves(cfg, 'test'):
-        *steps, pack = deepcopy(dataset.pipeline)
-        if 'meta_keys' in pack:
-            pack['meta_keys'] = tuple(dict.fromkeys((*pack['meta_keys'], *FLIP_KEYS)))
-        mirrored = [*steps, dict(type='TestTimeAug', transforms=[deepcopy(VIEWS), [pack]])]
-        dataset.pipeline = cfg.get('tta_pipeline') or mirrored
-    model = model_settings(cfg)  # a preprocessor given to the merger would win over the model's own
-    cfg.model = ConfigDict({'data_preprocessor': None, **(cfg.get('tta_model') or merger), 'module': model})
+        dataset.pipeline = cfg.tta_pipeline
+    # A preprocessor given to the merger would win over the model's own.
+    cfg.model = ConfigDict({'data_preprocessor': None, **cfg.tta_model, 'module': model_settings(cfg)})

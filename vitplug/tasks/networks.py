@@ -4,11 +4,12 @@ What stands before (reading, resizing, normalising) and after (softmax, boxes, s
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-# A part as a function: normalised images to its outputs.
+# Normalised images to the outputs of a part.
 Run = Callable[[Tensor], tuple[Tensor, ...]]
 
 
@@ -28,67 +29,60 @@ def map_logits(model: nn.Module, images: Tensor) -> Tensor:
 
 
 class Network(nn.Module):
-    """A part of a model; called with images ``(B, C, H, W)``, it gives a tuple of tensors.
+    """A part of a model as a module: called with images ``(B, C, H, W)``, it gives a tuple of tensors."""
 
-    Args:
-        model: The whole model.
+    def __init__(self, model: nn.Module, run: Callable[[nn.Module, Tensor], tuple[Tensor, ...]]):
+        super().__init__()
+        self.model, self.run = model, run
+
+    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
+        return self.run(self.model, images)
+
+
+class Part(NamedTuple):
+    """What an exported file can hold of a model, and how the model runs the file.
+
+    Attributes:
+        run: Runs the part.
+        replace: Has a model run a file, a function of images, in place of the part.
+        inside: The module of the model that ``run`` gets; by default the model itself.
     """
 
-    def __init__(self, model: nn.Module):
-        super().__init__()
-        self.model = model
+    run: Callable[[nn.Module, Tensor], tuple[Tensor, ...]]
+    replace: Callable[[nn.Module, Run], None]
+    inside: str = ''
 
-    @staticmethod
-    def replace(model: nn.Module, run: Run) -> None:
-        """Has a model run a file, a function of images, in place of the part."""
-        raise NotImplementedError
-
-
-class BackboneMaps(Network):
-    """The backbone alone."""
-
-    def __init__(self, model: nn.Module):
-        super().__init__(model.backbone)
-
-    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
-        return tuple(self.model(images))
-
-    @staticmethod
-    def replace(model: nn.Module, run: Run) -> None:
-        model.backbone.forward = run
+    def of(self, model: nn.Module) -> Network:
+        """The part of a model."""
+        return Network(model.get_submodule(self.inside), self.run)
 
 
-class NeckMaps(Network):
-    """Backbone and neck."""
-
-    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
-        return tuple(self.model.extract_feat(images))
-
-    @staticmethod
-    def replace(model: nn.Module, run: Run) -> None:
-        model.extract_feat = run
+def _replace_scores(model: nn.Module, run: Run) -> None:
+    model.extract_feat = run
+    model.head.forward = lambda outputs: outputs[0]
 
 
-class ClassScores(Network):
-    """A whole classifier."""
-
-    def forward(self, images: Tensor) -> tuple[Tensor]:
-        return (self.model.head(self.model.extract_feat(images)),)
-
-    @staticmethod
-    def replace(model: nn.Module, run: Run) -> None:
-        model.extract_feat = run
-        model.head.forward = lambda outputs: outputs[0]
+def _logits_of_pixels(model: nn.Module, images: Tensor) -> tuple[Tensor]:
+    logits, size = map_logits(model, images), images.shape[-2:]
+    return (F.interpolate(logits, size, mode='bilinear', align_corners=model.align_corners),)
 
 
-class PixelLogits(Network):
-    """A whole segmentor."""
+def _replace_logits(model: nn.Module, run: Run) -> None:
+    head = heads_of(model.decode_head)[-1]
+    model.encode_decode = lambda images, metas: head.predict_by_feat(run(images)[0], metas)
 
-    def forward(self, images: Tensor) -> tuple[Tensor]:
-        logits, size = map_logits(self.model, images), images.shape[-2:]
-        return (F.interpolate(logits, size, mode='bilinear', align_corners=self.model.align_corners),)
 
-    @staticmethod
-    def replace(model: nn.Module, run: Run) -> None:
-        head = heads_of(model.decode_head)[-1]
-        model.encode_decode = lambda images, metas: head.predict_by_feat(run(images)[0], metas)
+BACKBONE = Part(
+    run=lambda backbone, images: tuple(backbone(images)),
+    replace=lambda model, run: setattr(model.backbone, 'forward', run),
+    inside='backbone',
+)
+#: Backbone and neck.
+FEATURES = Part(
+    run=lambda model, images: tuple(model.extract_feat(images)),
+    replace=lambda model, run: setattr(model, 'extract_feat', run),
+)
+#: A whole classifier.
+SCORES = Part(run=lambda model, images: (model.head(model.extract_feat(images)),), replace=_replace_scores)
+#: A whole segmentor.
+LOGITS = Part(run=_logits_of_pixels, replace=_replace_logits)

@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     check_request(out, part, list(parts), dynamic)
     predictor = Predictor(cfg, args.checkpoint, 'cpu')
     channels, *own = read_image_size(cfg, args.shape)
-    network = parts[part](predictor.model).eval()
+    network = parts[part].of(predictor.model).eval()
     exported, count = folded(network)
     print(f'plugs: {count} modules folded to constants' if count else 'plugs: none folded')
     traced = shape_of(own, dynamic, TRACED, (1, STEP))
