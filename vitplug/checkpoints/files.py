@@ -60,8 +60,8 @@ def read_checkpoint(checkpoint: str | os.PathLike) -> Mapping:
     """Reads a checkpoint file onto the CPU, without running code in it unless torch's own variable says so.
 
     Args:
-        checkpoint: Path or address of a ``.safetensors`` or ``.onnx`` file, or of a file of ``torch.save`` with any other
-            suffix.
+        checkpoint: Path or address of a ``.safetensors`` or ``.onnx`` file, or of a file of ``torch.save`` with any
+            other suffix.
 
     Returns:
         The file's content; of a safetensors or ONNX file its tensors.
