@@ -41,8 +41,7 @@ def shape_of(own: Sequence[int], dynamic: Sequence[str], more: Shape, sizes: tup
 
 def made_images(shape: Shape, channels: int) -> Tensor:
     """Images ``(B, C, H, W)`` of noise, as normalised ones are distributed; the same for the same shape."""
-    batch, height, width = shape
-    return torch.randn(batch, channels, height, width, generator=torch.Generator().manual_seed(0))
+    return torch.randn(shape[0], channels, *shape[1:], generator=torch.Generator().manual_seed(0))
 
 
 def compare(
@@ -71,15 +70,12 @@ def compare(
         shapes = [[tuple(output.shape) for output in outputs] for outputs in (given, wanted)]
         if shapes[0] != shapes[1]:
             raise WrongFile(f'gives outputs of shapes {shapes[0]} on {name}, and PyTorch {shapes[1]}')
-        largest, relative = map(max, zip(*map(difference, given, wanted), strict=True))
-        line = f'{name}: largest difference {largest:.2e} ({relative:.1e} of the largest output)'
-        if not relative <= TOLERANCE:
+        differences = [
+            (own.double() - exact.double()).abs().nan_to_num(torch.inf, torch.inf).max().item()
+            for own, exact in zip(given, wanted, strict=True)
+        ]
+        shares = [one / max(exact.abs().max().item(), 1e-6) for one, exact in zip(differences, wanted, strict=True)]
+        line = f'{name}: largest difference {max(differences):.2e} ({max(shares):.1e} of the largest output)'
+        if not all(share <= TOLERANCE for share in shares):
             raise WrongFile(f'differs from PyTorch: {line}; at most {TOLERANCE:.0e} is allowed')
         print(line)
-
-
-def difference(given: Tensor, wanted: Tensor) -> tuple[float, float]:
-    """Largest difference, and as a share of the largest entry; infinite where a number is none."""
-    found = (given.double() - wanted.double()).abs()
-    largest = float('inf') if found.isnan().any() else found.max().item()
-    return largest, largest / max(wanted.abs().max().item(), 1e-6)
