@@ -126,6 +126,12 @@ PLACES = [
         'set it to 3',
     ),
     (
+        DETECTION,
+        dict(model__roi_head__bbox_head=dict(type='Shared2FCBBoxHead')),
+        'model.roi_head.bbox_head.num_classes',
+        '= 80: set it to 3',
+    ),
+    (
         SEGMENTATION,
         dict(model__auxiliary_head=[dict(type='FCNHead', num_classes=150)]),
         'model.auxiliary_head.0.num_classes',

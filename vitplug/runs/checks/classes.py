@@ -24,8 +24,8 @@ APART = {
         *('ByteTrack', 'DeepSORT', 'OCSORT', 'QDTrack', 'StrongSORT'),
     ),
 }
-# What heads, metrics and data sets of mmseg ignore by default.
-IGNORED = 255
+# What mmdet's heads of boxes count, and mmseg's heads, metrics and data sets ignore, by default.
+COUNTED, IGNORED = 80, 255
 
 
 def parts_in(node, path: str, apart: Sequence[str] = ()) -> Iterator[tuple[str, Mapping, set[str]]]:
@@ -109,7 +109,8 @@ def class_complaints(cfg, sources: Sequence) -> list[str]:
     number, found = len(sources[0].classes), []
     ignored = {getattr(source.dataset, 'ignore_index', None) for source in sources} - {None}
     for path, part, names in parts:
-        count, ignore = part.get('num_classes'), part.get('ignore_index', IGNORED)
+        count = part.get('num_classes', COUNTED if 'bbox_head' in names else None)
+        ignore = part.get('ignore_index', IGNORED)
         # Backbones have num_classes=-1 for no classifier.
         if isinstance(count, int) and count > 0 and count != number:
             found.append(f'{path}.num_classes = {count}: set it to {number}')
