@@ -7,8 +7,7 @@ import pytest
 from experiments import BEGIN, END, read_experiments
 from paper_tables import main
 
-from vitplug.lab.study.catalogue import PAPERS
-from vitplug.lab.study.command import _parser
+from vitplug.lab.study.command import PAPERS, _parser
 
 ROOT = Path(__file__).resolve().parents[2]
 LIST = """paper:

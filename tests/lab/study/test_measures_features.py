@@ -10,16 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from vitplug.lab.study.measures.cka import (
+from vitplug.lab.study.measures.features import (
     biased,
     centred_grams,
     cka,
+    feature_similarity,
+    mean_similarity,
     of_batches,
     of_images,
     of_sums,
     unbiased,
 )
-from vitplug.lab.study.measures.tokens import feature_similarity, mean_similarity
 
 SEEDS = st.integers(0, 2**32 - 1)
 

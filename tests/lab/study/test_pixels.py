@@ -8,21 +8,21 @@ import torch
 from PIL import Image
 from scipy import ndimage
 
-from vitplug.lab.study import pixels
-from vitplug.lab.study.catalogue import CONDITIONS, conditions_of
+from vitplug.lab.study import conditions
+from vitplug.lab.study.command import CONDITIONS, conditions_of
 from vitplug.lab.study.runs import Run
 
 PHOTO = np.random.default_rng(0).integers(0, 256, (48, 56, 3), np.uint8)
 
 
-def change(text, image, index=0, about=None, fill=0.0, seed=None):
+def change(text, image, index=0, is_bgr=True, fill=0.0, seed=None):
     """What a condition makes of an image."""
     name, *values = text.split(':')
     condition = CONDITIONS[name](*values, **({} if seed is None else dict(seed=seed)))
-    preprocessor = SimpleNamespace(mean=torch.tensor([fill]))
+    preprocessor = SimpleNamespace(mean=torch.tensor([fill]), to_rgb=is_bgr)
     run = Run('m', None, SimpleNamespace(data_preprocessor=preprocessor), '', {}, [dict(type='PackInputs')])
     *_, step, _ = condition.change(run).pipeline
-    return step(dict(img=image, sample_idx=index, **({'img_path': 'a.png'} if about is None else about)))['img']
+    return step(dict(img=image, sample_idx=index))['img']
 
 
 # --- geometry ---
@@ -44,7 +44,7 @@ def test_strengths_of_revit_in_pixels_of_224(percent, step, side):
 
 def test_shifts_in_four_directions():
     image = np.arange(1, 21, dtype=np.uint8).reshape(4, 5)
-    moved = {way: change(f'shift:{way}:50', image, fill=-1.0)[..., 0] for way in pixels.DIRECTIONS}
+    moved = {way: change(f'shift:{way}:50', image, fill=-1.0)[..., 0] for way in conditions.DIRECTIONS}
     assert (moved['right'][:, :3] == -1).all() and (moved['right'][:, 3:] == image[:, :2]).all()
     assert (moved['left'][:, 2:] == -1).all() and (moved['left'][:, :2] == image[:, 3:]).all()
     assert (moved['down'][:2] == -1).all() and (moved['down'][2:] == image[:2]).all()
@@ -53,7 +53,7 @@ def test_shifts_in_four_directions():
 
 def test_occlusion_of_112_pixels_of_224():
     image = np.full((224, 224, 3), 9, np.uint8)
-    hidden = change('occlude', image) == 0
+    hidden = change('occlude:50', image) == 0
     expected = np.zeros((224, 224, 3), bool)
     expected[56:168, 56:168] = True
     assert (hidden == expected).all()
@@ -67,7 +67,7 @@ def test_calibrated_field_is_torchvisions(ratio, shape):
     image = np.random.default_rng(1).integers(0, 256, (*shape, 3), np.uint8)
     resized = functional.resize(Image.fromarray(image), int(44 / ratio), InterpolationMode.BICUBIC)
     expected = np.asarray(functional.center_crop(resized, 44))
-    np.testing.assert_array_equal(pixels.calibrated_field(image, ratio, 44), expected)
+    np.testing.assert_array_equal(conditions.calibrated_field(image, ratio, 44), expected)
 
 
 def test_shrunk_image_is_pillows():
@@ -131,10 +131,8 @@ def test_corruption_sees_red_first():
 
     expected = corrupt(np.ascontiguousarray(PHOTO[..., ::-1]), 4, 'saturate')[..., ::-1]
     np.testing.assert_array_equal(change('corruption:saturate:4', PHOTO), expected)
-    red_first = PHOTO[..., ::-1]
-    for image, about in ((Image.fromarray(red_first), None), (red_first, {})):  # of Pillow, and in memory
-        found = change('corruption:saturate:4', image, about=about)
-        np.testing.assert_array_equal(found, expected[..., ::-1])
+    red_first = Image.fromarray(PHOTO[..., ::-1])
+    np.testing.assert_array_equal(change('corruption:saturate:4', red_first, is_bgr=False), expected[..., ::-1])
 
 
 # --- bad input ---

@@ -15,15 +15,14 @@ from mmseg.evaluation.metrics import IoUMetric
 from PIL import Image
 from small_models import DETECTION, DIGITS, SEGMENTATION, save_untrained, small_digits
 
-from vitplug.lab.study import catalogue, conditions
-from vitplug.lab.study.catalogue import MEASURES, PAPERS, conditions_of, measures_of
-from vitplug.lab.study.command import main
+from vitplug.lab.study import command, conditions
+from vitplug.lab.study.command import MEASURES, PAPERS, conditions_of, main, measures_of
 from vitplug.lab.study.edits import reset_copy, zero
 from vitplug.lab.study.engine import Study
 from vitplug.lab.study.measure import Seen
 from vitplug.lab.study.measures import neighbours
 from vitplug.lab.study.measures.attention import attention_entropy
-from vitplug.lab.study.measures.cka import centred_grams, cka, unbiased
+from vitplug.lab.study.measures.features import centred_grams, cka, unbiased
 from vitplug.lab.study.measures.fields import input_gradient, last_map
 from vitplug.lab.study.measures.scores import coco_metric
 from vitplug.lab.study.places import Place
@@ -132,7 +131,7 @@ def test_a_second_call_computes_nothing_and_a_killed_one_goes_on(names, tmp_path
 
     broken = MEASURES | {'entropy': replace(MEASURES['entropy'], observe=killed)}
     with monkeypatch.context() as patch:
-        patch.setattr(catalogue, 'MEASURES', broken)
+        patch.setattr(command, 'MEASURES', broken)
         with pytest.raises(SystemExit):
             study(tmp_path / 'part', *call)
     seen = []
@@ -270,7 +269,7 @@ def evaluated(run, names, folder, conditions=(), bank=20):
     study = Study(Store(folder), [run], conditions_of(conditions), measures_of(names, run.library), bank)
     study.evaluate()
     assert not study.left_out
-    last = {measure: list(study.units(measure))[-1] for measure in study.measures}
+    last = {measure: study.found[measure][-1] for measure in study.measures}
     estimates = {measure.name: measure.estimate(changed, units) for measure, (changed, _, units) in last.items()}
     return estimates, {measure.name: units for measure, (*_, units) in last.items()}
 

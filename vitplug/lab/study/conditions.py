@@ -1,23 +1,28 @@
 """How a model is tested: other pixels, images or weights, an attack, edits. A condition makes a run of a run.
 
-A condition by name is a function here or in :mod:`.pixels` of the words after its name, or a ``module:function`` of
-one's own; it gives one :class:`Condition` or several.
+A condition by name is a function of the words after its name, or a ``module:function`` of one's own; it gives one
+:class:`Condition` or several.
 """
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cache, partial
+from functools import cache, partial, wraps
 from importlib.resources import files
+from math import floor
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import torch
 import torch.nn.functional as F
 from mmengine.structures import BaseDataElement
+from PIL import Image
 from torch import Tensor
+from torchvision.transforms import InterpolationMode, functional
 
 from vitplug.hosting import Edits
 
@@ -25,12 +30,13 @@ from .edits import random_control, reset_copy, zero
 from .runs import Run
 from .store import digest
 
-IMAGENET_CLASSES, IMAGENET_A_CLASSES = 1000, 200
-# Sizes of an attack between which a calibration searches, of pixels from 0 to 1, and its halvings.
-LOWEST, HIGHEST, HALVINGS = 1 / 16 / 255, 64 / 255, 16
-
-#: Changed pixels ``(H, W, C)`` of pixels from 0 to 255, and of what the pipeline knows of the image.
-Change = Callable[[np.ndarray, dict], np.ndarray]
+# Axis and sign of a move.
+DIRECTIONS = {'right': (1, 1), 'left': (1, -1), 'down': (0, 1), 'up': (0, -1)}
+# Steps of a test pipeline that a calibrated receptive field replaces.
+RESIZES = re.compile(r'(.*[./])?(Resize|ResizeEdge|CenterCrop)')
+IMAGENET_CLASSES = 1000
+# The largest size of an attack that a calibration tries, of pixels from 0 to 1, and its halvings.
+HIGHEST, HALVINGS = 64 / 255, 16
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,7 @@ class Condition:
         own_images: Whether it brings its own images or labels: then there is no drop from the clean ones.
         repeat: Number of the draw, of what is drawn; repeats share the name of the row.
         code: What its numbers depend on besides: classes, the source of a user's own condition.
-        of_first: Makes the condition itself, of the first model of a study.
+        of_first: Makes the condition itself, of the top-1 accuracies of the first model of a study under others.
     """
 
     name: str
@@ -55,7 +61,7 @@ class Condition:
     own_images: bool = False
     repeat: int | None = None
     code: str = ''
-    of_first: 'Callable[[Run], Condition] | None' = None
+    of_first: 'Callable[[Callable[[Condition], float]], Condition] | None' = None
 
     @property
     def key(self) -> str:
@@ -66,16 +72,17 @@ class Condition:
 CLEAN = Condition('clean')
 
 
-def at_input(change: Change) -> Callable[[Run], Run]:
-    """A step before the packing, on what the model gets.
+def at_input(change: Callable[[np.ndarray, dict], np.ndarray]) -> Callable[[Run], Run]:
+    """A step before the packing, on what the model gets: pixels ``(H, W, C)`` from 0 to 255.
 
-    What is known of the image has ``fill``, too, the pixel that is zero after the normalisation.
+    What is known of the image has ``fill``, too, the pixel that is zero after the normalisation, and ``is_bgr``.
     """
 
     def changed(run: Run) -> Run:
         def step(results: dict) -> dict:
             pixels = np.asarray(results['img'])
-            image = change(pixels if pixels.ndim == 3 else pixels[..., None], results | dict(fill=run.mean_pixel))
+            known = results | dict(fill=run.mean_pixel, is_bgr=run.turns_channels)
+            image = change(pixels if pixels.ndim == 3 else pixels[..., None], known)
             return results | dict(img=image, img_shape=image.shape[:2])
 
         return run.changed(pipeline=[*run.pipeline[:-1], step, run.pipeline[-1]])
@@ -88,6 +95,183 @@ def number(text: str, least: float = 0, most: float = np.inf) -> float:
     if not least <= float(text) <= most:
         raise ValueError(f'{text}: expected a number from {least:g} to {most:g}')
     return float(text)
+
+
+def of_pixels(name: str, family: str, unit: str, least: float = 0, most: float = np.inf) -> Callable[..., Callable]:
+    """Makes a condition of a function of pixels and of what is known of the image.
+
+    Its further arguments are the words of a command line. The last one is the strength, a number from ``least`` to
+    ``most``; what is drawn has a ``seed``, too. Words that it does not take are found before an image is read.
+    """
+
+    def made(change: Callable[..., np.ndarray]) -> Callable[..., Condition]:
+        @wraps(change)
+        def condition(*words: str, **draw: int) -> Condition:
+            *others, text = words
+            strength = number(text, least, most)
+
+            def changed(pixels: np.ndarray, known: dict) -> np.ndarray:
+                return change(pixels, known, *others, strength, **draw)
+
+            # Refuses wrong words.
+            changed(np.zeros((32, 32, 3), np.uint8), dict(fill=[0.0] * 3, is_bgr=True, sample_idx=0))
+            names = name.format(*words), family.format(*words)
+            return Condition(names[0], at_input(changed), names[1], strength, unit, repeat=draw.get('seed'))
+
+        return condition
+
+    return made
+
+
+# --- geometry of what a model gets, before the normalisation ---
+
+
+def _in_pixels(percent: float, side: int) -> int:
+    """A share of a side in whole pixels, halves up."""
+    return floor(percent / 100 * side + 0.5)
+
+
+def _centre(shape: Sequence[int], sides: Sequence[int]) -> tuple[slice, slice]:
+    """The central part of an image; of an odd rest, the larger part is on the right and at the bottom."""
+    starts = [(side - inner) // 2 for side, inner in zip(shape, sides, strict=False)]
+    return tuple(slice(start, start + inner) for start, inner in zip(starts, sides, strict=True))
+
+
+def _by_channel(pixels: np.ndarray, change: Callable[[Image.Image], Image.Image]) -> np.ndarray:
+    """Changes each channel as an image of Pillow."""
+    return np.stack([np.asarray(change(Image.fromarray(one))) for one in np.moveaxis(_bytes(pixels), -1, 0)], axis=-1)
+
+
+def _bytes(pixels: np.ndarray) -> np.ndarray:
+    return pixels if pixels.dtype == np.uint8 else pixels.round().clip(0, 255).astype(np.uint8)
+
+
+@of_pixels('shift {} {} %', 'shift {}', 'shift, % of the side', most=100)
+def shift(pixels: np.ndarray, known: dict, direction: str, percent: float) -> np.ndarray:
+    """The image moves by a share of its side: ``shift:right:15``; the vacated area is zero after the normalisation.
+
+    ReViT, Tables 4 and 5.
+    """
+    if direction not in DIRECTIONS:
+        raise ValueError(f'direction {direction!r}: expected one of {", ".join(DIRECTIONS)}')
+    axis, sign = DIRECTIONS[direction]
+    step = sign * _in_pixels(percent, pixels.shape[axis])
+    moved = np.moveaxis(np.roll(pixels.astype(np.float32), step, axis), axis, 0)
+    moved[slice(step) if step > 0 else slice(len(moved) + step, None)] = known['fill']
+    return np.moveaxis(moved, 0, axis)
+
+
+@of_pixels('smaller by {} %', 'smaller image', 'loss of each side, %', most=100)
+def shrink(pixels: np.ndarray, known: dict, percent: float) -> np.ndarray:
+    """The image loses a share of both sides, bilinear with Pillow's filter, and is padded with zeros: ``shrink:30``.
+
+    ReViT, Table 6.
+    """
+    height, width = (max(_in_pixels(100 - percent, side), 1) for side in pixels.shape[:2])
+    placed = np.empty(pixels.shape, np.float32)  # a mean is no whole number
+    placed[:] = known['fill']
+    placed[_centre(pixels.shape, (height, width))] = _by_channel(
+        pixels, lambda one: one.resize((width, height), Image.Resampling.BILINEAR)
+    )
+    return placed
+
+
+@of_pixels('centre occluded, {} %', 'occlusion', '% of each side', most=100)
+def occlude(pixels: np.ndarray, known: dict, percent: float) -> np.ndarray:
+    """The centre is zero after the normalisation: ``occlude:50`` for half of each side. CB, Table 8."""
+    occluded = pixels.astype(np.float32)
+    occluded[_centre(pixels.shape, [_in_pixels(percent, side) for side in pixels.shape[:2]])] = known['fill']
+    return occluded
+
+
+def field(ratio: str) -> Condition:
+    """Receptive field calibration: ``field:1.12``. Refiner, Table 5.
+
+    In place of the resize and the crop of a test pipeline, the short side becomes ``floor(size / ratio)``, bicubic, and
+    the image is cropped or padded to a square. Above 1, the ratio leaves a centred border of black pixels; mmcv's
+    ``CenterCrop`` would pad on the right and at the bottom alone.
+    """
+    share = number(ratio, least=0.01)
+
+    def changed(run: Run) -> Run:
+        kept = [step for step in run.pipeline if not RESIZES.fullmatch(str(step['type']))]
+        if len(kept) == len(run.pipeline):
+            raise ValueError(f'field:{ratio}: {run.label} has no resize or crop in its test pipeline to replace')
+        height, width = run.inputs(run.batch(run.images[:1])).shape[-2:]
+        if height != width:
+            raise ValueError(f'field:{ratio}: the images of {run.label} are {height} x {width}: expected squares')
+        return at_input(lambda pixels, results: calibrated_field(pixels, share, height))(run.changed(pipeline=kept))
+
+    unit = 'ratio of the crop to the resized short side'
+    return Condition(f'field calibrated, ratio {ratio}', changed, 'calibrated field', share, unit)
+
+
+def calibrated_field(pixels: np.ndarray, ratio: float, size: int) -> np.ndarray:
+    """A square of an image whose short side becomes ``floor(size / ratio)``."""
+    short = floor(size / ratio + 1e-9)  # 448 / 1.12 is 399.99999999999994 in floating point
+    return _by_channel(
+        pixels, lambda one: functional.center_crop(functional.resize(one, short, InterpolationMode.BICUBIC), size)
+    )
+
+
+# --- noise, blur, corruptions ---
+
+
+def _sequence(known: dict, seed: int) -> np.random.SeedSequence:
+    """The source of an image's draws: orders and batch sizes of images do not matter."""
+    return np.random.SeedSequence([seed, known['sample_idx']])
+
+
+@of_pixels('Gaussian noise, sigma {}', 'Gaussian noise', 'sigma, grey levels')
+def noise(pixels: np.ndarray, known: dict, sigma: float, seed: int = 0) -> np.ndarray:
+    """Gaussian noise in grey levels, clipped to 0 and 255, not rounded: ``noise:5``. CB, Table 12."""
+    drawn = np.random.default_rng(_sequence(known, seed)).standard_normal(pixels.shape, np.float32)
+    return (pixels + np.float32(sigma) * drawn).clip(0, 255)
+
+
+@of_pixels('shot noise, {} photons', 'shot noise', 'photons a grey level', least=1e-6)
+def shot(pixels: np.ndarray, known: dict, photons: float, seed: int = 0) -> np.ndarray:
+    """Shot noise of so many photons a grey level, clipped to 255: ``shot:1``. CB, Table 12.
+
+    Each value is drawn from a Poisson distribution with its mean; the variance is the value divided by the photons.
+    """
+    counts = np.random.default_rng(_sequence(known, seed)).poisson(pixels * photons)
+    return (counts / photons).clip(0, 255).astype(np.float32)
+
+
+@of_pixels('Gaussian blur, sigma {}', 'Gaussian blur', 'sigma, pixels')
+def blur(pixels: np.ndarray, known: dict, sigma: float) -> np.ndarray:
+    """Gaussian blur in pixels, mirrored at the edges: ``blur:2``. CB, Table 12."""
+    image, width = pixels.astype(np.float32), 2 * floor(4 * sigma + 0.5) + 1
+    return cv2.GaussianBlur(image, (width, width), sigma).reshape(pixels.shape) if sigma else image
+
+
+@of_pixels('{}, severity {}', '{}', 'severity', most=5)
+def corruption(pixels: np.ndarray, known: dict, name: str, severity: float, seed: int = 0) -> np.ndarray:
+    """A corruption of ``imagecorruptions``: ``corruption:fog:3``, on images of 32 pixels a side or more.
+
+    Computed in memory: not ImageNet-C's files, which its authors ask for. Of a grey image, the first channel of the
+    corrupted colour image is taken.
+    """
+    import imagecorruptions
+
+    if name not in (names := imagecorruptions.get_corruption_names('all')):
+        raise ValueError(f'{name}: expected one of {", ".join(names)}')
+    image = _bytes(pixels)
+    if severity == 0:
+        return image
+    order = slice(None, None, -1 if known['is_bgr'] else 1)
+    drawn = int(_sequence(known, seed).generate_state(1)[0] >> 1)
+    # These two draw from generators of their own, whatever numpy's seed is.
+    seeding = dict(seed=drawn) if name in ('impulse_noise', 'glass_blur') else {}
+    before = np.random.get_state()
+    try:
+        np.random.seed(drawn)
+        red_first = np.ascontiguousarray(image[..., order])
+        corrupted = imagecorruptions.corrupt(red_first, int(severity), name, **seeding)
+    finally:
+        np.random.set_state(before)
+    return np.ascontiguousarray(corrupted[..., order][..., : pixels.shape[-1]])
 
 
 # --- attack ---
@@ -111,57 +295,34 @@ def fgsm(epsilon: str, target: str = '') -> Condition:
     gradient is zero everywhere are left out: nothing would attack them.
     """
     if epsilon == 'calibrate':
-        return Condition(f'FGSM, calibrated to {target}', of_first=partial(_calibrated, target=float(target)))
+        return Condition(f'FGSM, calibrated to {target}', of_first=partial(_calibrated, float(target)))
     size = float(Fraction(epsilon))
     if not 0 < size <= 1:
         raise ValueError(f'fgsm:{epsilon}: expected above 0 and at most 1, such as 4/255: pixels are from 0 to 1')
 
     def change(run: Run) -> Run:
-        _check_classifier(run)
+        if run.library != 'mmpretrain':
+            raise ValueError(f'fgsm: {run.label} is no classifier')
         return run.changed(attack=partial(signed, size=size))
 
     name = f'FGSM, epsilon {255 * size:.6g}/255'
     return Condition(name, change, 'FGSM', 255 * size, 'epsilon, in 1/255')
 
 
-def _check_classifier(run: Run) -> None:
-    if run.library != 'mmpretrain':
-        raise ValueError(f'fgsm: {run.label} is no classifier')
-
-
-def _calibrated(run: Run, target: float) -> Condition:
+def _calibrated(target: float, top_1: Callable[[Condition], float]) -> Condition:
     """FGSM of the size at which a model has a top-1 accuracy, found by bisection."""
-    _check_classifier(run)
-    accuracy = cache(partial(_accuracy, run))
-    tried = [0.0, LOWEST]
-    while tried[-1] <= HIGHEST and accuracy(tried[-1]) > target:
-        tried.append(2 * tried[-1])
-    low, high = tried[-2:]
-    if accuracy(0.0) < target or high > HIGHEST:
+    accuracy = cache(lambda size: top_1(fgsm(str(size)) if size else CLEAN))
+    low, high = 0.0, HIGHEST
+    if not accuracy(low) >= target >= accuracy(high):
         raise ValueError(
-            f'fgsm:calibrate:{target:g}: {run.label} has {accuracy(0.0):.2f} without an attack and '
-            f'{accuracy(low):.2f} at {255 * low:g}/255: choose an accuracy between them'
+            f'fgsm:calibrate:{target:g}: the first model has {accuracy(low):.2f} without an attack and '
+            f'{accuracy(high):.2f} at {255 * high:g}/255: choose an accuracy between them'
         )
     for _ in range(HALVINGS):
-        if target in map(accuracy, tried):
-            break
-        tried.append((low + high) / 2)
-        low, high = (tried[-1], high) if accuracy(tried[-1]) > target else (low, tried[-1])
-    best = min(tried, key=lambda size: (abs(accuracy(size) - target), size))
+        middle = (low + high) / 2
+        low, high = (middle, high) if accuracy(middle) > target else (low, middle)
+    best = min(high, low, key=lambda size: abs(accuracy(size) - target))
     return replace(fgsm(str(best)), name=f'FGSM, calibrated to {target:g}: epsilon {255 * best:.4g}/255', family='')
-
-
-def _accuracy(run: Run, size: float) -> float:
-    """Top-1 under FGSM of a size; images without a gradient are left out."""
-    right, count, images = 0, 0, run.images
-    for first in range(0, len(images), run.batch_size):
-        pixels, labels = run.attackable(run.batch(images[first : first + run.batch_size]))
-        attacked = signed(run, pixels, labels, size)
-        counts = ~attacked.flatten(1).isnan().any(1)
-        with torch.no_grad():
-            hits = run.logits(attacked).argmax(1) == labels
-        right, count = right + int((hits & counts).sum()), count + int(counts.sum())
-    return 100 * right / max(count, 1)
 
 
 # --- weights and intermediates ---
@@ -209,18 +370,12 @@ def _folders(title: str, parts: Sequence[str]) -> list[Condition]:
 
     With some of the classes alone, these are told apart, of the clean images, too.
     """
-    folder = Path(':'.join(parts))
-    numbers = {
-        name: number
-        for number, synset in enumerate(_timm_file('imagenet_synsets.txt').split())
-        for name in (synset, str(number))
-    }
+    folder, synsets = Path(':'.join(parts)), _timm_file('imagenet_synsets.txt').split()
+    numbers = {name: number for number, synset in enumerate(synsets) for name in (synset, str(number))}
     names = sorted(path.name for path in folder.iterdir() if path.is_dir())  # as the data set counts them
     if unknown := [name for name in names if name not in numbers]:
         raise ValueError(f'{folder}: {unknown[0]} is no class of ImageNet by number or synset')
     classes = [numbers[name] for name in names]
-    if title == 'ImageNet-A' and len(classes) != IMAGENET_A_CLASSES:
-        title = f'{title}, {len(classes)} of {IMAGENET_A_CLASSES} classes'
     new = dict(
         source=dict(type='mmpretrain.CustomDataset', data_root=str(folder)),
         right=lambda sample: [classes[int(sample.gt_label)]],

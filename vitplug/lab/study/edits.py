@@ -70,22 +70,20 @@ def reset_copy(model: nn.Module, kind: str, seed: int = 0) -> tuple[nn.Module, l
     """
     if kind not in RESETS:
         raise ValueError(f'reset {kind!r}: expected one of {", ".join(RESETS)}')
-    pattern, std = RESETS[kind]
-    fresh: dict[str, Tensor] = {}
+    (pattern, std), model, names = RESETS[kind], copy.deepcopy(model), []
     # Drawn on the CPU, so that the numbers are the same on every device.
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
-        for name, layer in model.named_modules() if std is None else ():
-            if isinstance(layer, nn.Linear) and pattern.search(name):
+        for path, layer in model.named_modules() if std is None else ():
+            if isinstance(layer, nn.Linear) and pattern.search(path):
                 drawn = nn.Linear(layer.in_features, layer.out_features, layer.bias is not None)
-                fresh |= {f'{name}.{key}': value for key, value in drawn.named_parameters()}
+                layer.load_state_dict(drawn.state_dict())
+                names += [f'{path}.{name}' for name, _ in layer.named_parameters()]
         for name, parameter in model.named_parameters() if std is not None else ():
             if pattern.search(name):
                 empty = torch.zeros(parameter.shape)
-                fresh[name] = nn.init.trunc_normal_(empty, std=std) if std else empty
-        if not fresh:
-            raise ValueError(f'reset {kind!r}: {type(model).__name__} has no parameters for it')
-        model = copy.deepcopy(model)
-        for name, value in fresh.items():
-            model.get_parameter(name).copy_(value)
-    return model, list(fresh)
+                parameter.copy_(nn.init.trunc_normal_(empty, std=std) if std else empty)
+                names.append(name)
+    if not names:
+        raise ValueError(f'reset {kind!r}: {type(model).__name__} has no parameters for it')
+    return model, names

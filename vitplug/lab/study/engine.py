@@ -3,9 +3,8 @@
 import itertools
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +16,11 @@ from vitplug.errors import printable
 from vitplug.statistics.images import Arrays, evenly_spaced
 
 from .conditions import Condition
-from .measure import Measure, Seen
+from .measure import Measure, Seen, means
+from .measures.scores import accuracy
 from .runs import Run, source_of
 from .store import INTERVAL, Store, digest
 
-# Training images that a bank of features is made of.
-BANK = 1000
-# A size of images that all models take.
-PROBE = 256, 256
-# In place of a measure: all of them.
-EVERY = 'all measures'
 # What tells which images are of the most frequent size.
 SIZES = Measure('sizes', 'Height and width of the inputs', 'pixels', '', lambda seen: {'size': np.array(seen.size)})
 
@@ -43,17 +37,17 @@ class Study:
         bank: Training images of measures that search in them.
         skipped: Images that could not be read, by number, with the reason: they are left out for all models.
         left_out: Why measures do not apply, by run, condition and measure.
-        found: What each image gave, by model, condition and measure.
+        found: What each image gave for a measure, by run and condition.
     """
 
     store: Store
     runs: Sequence[Run]
     conditions: Sequence[Condition]
     measures: Sequence[Measure]
-    bank: int = BANK
+    bank: int
     skipped: dict[str, str] = field(default_factory=dict)
     left_out: dict[tuple[str, str, str], str] = field(default_factory=dict)
-    found: list[tuple[Run, Condition, dict[Measure, list[Arrays]]]] = field(default_factory=list)
+    found: dict[Measure, list[tuple[Run, Condition, list[Arrays]]]] = field(default_factory=dict)
 
     def evaluate(self) -> None:
         """Does what is left to do; what is done is kept on an interruption.
@@ -61,61 +55,44 @@ class Study:
         An image that is left out late, as one that an attack cannot change, leaves the groups of images that ran before
         without it: they are made again.
         """
-        self.conditions = [self._settled(one) for one in self.conditions]
+        self.conditions = [one.of_first(self._top_1) if one.of_first else one for one in self.conditions]
         known = None
         try:
             while known != len(self.skipped):
                 known = len(self.skipped)
-                self.found, self.left_out = [], {}
+                self.found, self.left_out = {measure: [] for measure in self.measures}, {}
                 self._evaluate_once()
         finally:
             self.store.save()
 
-    def _settled(self, condition: Condition) -> Condition:
-        """A condition as the first model makes it; one that applies to no model, if it cannot."""
-        if condition.of_first is None:
-            return condition
-        try:
-            return condition.of_first(self.runs[0])
-        except ValueError as error:
-            return replace(condition, of_first=None, change=partial(_refuse, str(error)))
+    def _top_1(self, condition: Condition) -> float:
+        """The accuracy of the first model, by which a condition is set."""
+        run = condition.change(self.runs[0])
+        return float(means(run, self._observed(run, condition, accuracy))['top-1'].mean)
 
     def _evaluate_once(self) -> None:
         for run, condition in itertools.product(self.runs, self.conditions):
             try:
                 changed = condition.change(run)
             except ValueError as error:  # a model without what the condition changes
-                self.left_out[run.label, condition.name, EVERY] = str(error)
+                self.left_out[run.label, condition.name, 'all measures'] = str(error)
                 continue
-            applying = [measure for measure in self.measures if self._prepared(changed, condition, measure)]
-            self._go(changed, condition, applying)
-            units = {measure: list(self._units(changed, condition, measure).values()) for measure in applying}
-            self.found.append((run, condition, units))
+            reasons = self._go(changed, condition, self.measures)
+            self.left_out |= {(run.label, condition.name, measure.name): why for measure, why in reasons.items()}
+            for measure in (measure for measure in self.measures if measure not in reasons):
+                if units := list(self._units(changed, condition, measure).values()):
+                    self.found[measure].append((run, condition, units))
 
-    def units(self, measure: Measure) -> Iterator[tuple[Run, Condition, list[Arrays]]]:
-        """What each image gave for a measure, by run and condition."""
-        for run, condition, found in self.found:
-            if found.get(measure):
-                yield run, condition, found[measure]
-
-    def _prepared(self, run: Run, condition: Condition, measure: Measure) -> bool:
-        """Whether a measure applies, which is said if not; learns what it needs besides the images."""
-        try:
-            if reason := measure.why_not(run):
-                raise ValueError(reason)
-            if (run.edits or set(measure.wants) - {'block'}) and not run.is_plugged:
-                raise ValueError(f'{run.label} has no sockets, which tell of more than outputs of blocks')
-            if measure.wants and run.is_plugged:
-                run.backbone.pixels(PROBE)  # refuses where the place of tokens is not known
-            if measure.one_size:
-                self._go(run, condition, [SIZES])
-            if measure.bank:
-                run.cache['bank', measure.name] = self._learn(run, condition, measure.bank)
-            self._names(run, condition, measure)  # refuses too few images
-        except ValueError as error:
-            self.left_out[run.label, condition.name, measure.name] = str(error)
-            return False
-        return True
+    def _prepare(self, run: Run, condition: Condition, measure: Measure) -> None:
+        """Learns what a measure needs besides the images; a ValueError if it does not apply."""
+        if (run.edits or set(measure.wants) - {'block'}) and not run.is_plugged:
+            raise ValueError(f'{run.label} has no sockets, which tell of more than outputs of blocks')
+        if measure.wants and run.is_plugged:
+            run.backbone.pixels((256, 256))  # refuses where the place of tokens is not known
+        if measure.one_size:
+            self._observed(run, condition, SIZES)
+        if measure.bank:
+            run.cache['bank', measure.name] = self._learn(run, condition, measure.bank)
 
     def _learn(self, run: Run, condition: Condition, bank: Measure) -> list[str]:
         """Observes training images; keeps their units in the run, and gives their names.
@@ -130,9 +107,7 @@ class Study:
             raise ValueError(f'{run.label}: {len(both)} images are in train_dataloader and are tested, too')
         of_model = condition.key if run.edits or run.model is not base.model else ''
         trained = Condition('training images', code=of_model)
-        self._go(train, trained, [bank])
-        units = self._units(train, trained, bank)
-        run.cache['bank'] = list(units.values())
+        run.cache['bank'] = self._observed(train, trained, bank)
         return [self._series(train, trained, bank), *self._names(train, trained, bank).values()]
 
     # --- names ---
@@ -170,37 +145,54 @@ class Study:
 
     # --- images ---
 
-    def _go(self, run: Run, condition: Condition, measures: Sequence[Measure]) -> None:
+    def _observed(self, run: Run, condition: Condition, measure: Measure) -> list[Arrays]:
+        """What each image gives for one measure; a ValueError if it does not apply."""
+        for reason in self._go(run, condition, [measure]).values():
+            raise ValueError(reason)
+        return list(self._units(run, condition, measure).values())
+
+    def _go(self, run: Run, condition: Condition, measures: Sequence[Measure]) -> dict[Measure, str]:
         """Observes what is missing: one image at a time; images are predicted in the whole batches of a test.
 
-        A batch with a missing image is predicted as a whole, so that a second call gives equal numbers.
+        A batch with a missing image is predicted as a whole, so that a second call gives equal numbers. Gives the
+        measures that do not apply, with the reasons.
         """
-        names = {measure: self._names(run, condition, measure) for measure in measures}
-        there = {measure: self._units(run, condition, measure) for measure in measures}
-        todo = {
-            measure: {index: group for group in groups if group not in there[measure] for index in group}
-            for measure, groups in names.items()
-        }
-        wanted, images = {index for groups in todo.values() for index in groups}, run.images
-        predicted = {index for measure, groups in todo.items() if measure.predicts for index in groups}
-        size = 1 if run.edits else run.batch_size
+        reasons: dict[Measure, str] = {}
+        names: dict[Measure, dict[tuple[int, ...], str]] = {}
+        todo: dict[Measure, dict[int, tuple[int, ...]]] = {}
+        for measure in measures:
+            try:
+                self._prepare(run, condition, measure)
+                names[measure] = self._names(run, condition, measure)
+            except ValueError as error:
+                reasons[measure] = str(error)
+            else:
+                there = self._units(run, condition, measure)
+                todo[measure] = {index: group for group in names[measure] if group not in there for index in group}
+        of_test, images = int(run.cfg.test_dataloader.get('batch_size') or 1), run.images
+        size = 1 if run.edits else of_test
         parts = [images[first : first + size] for first in range(0, len(images), size)]
         observed: dict[tuple[Measure, tuple[int, ...]], list[Any]] = defaultdict(list)
         for part in tqdm(parts, desc=f'{run.label}, {condition.name}', leave=False, disable=None):
-            part = part if predicted & set(part) else [index for index in part if index in wanted]
-            for seen in self._seen(run, part, bool(predicted & set(part))):
+            wanted = [index for index in part if any(index in groups for groups in todo.values())]
+            predicted = any(index in groups for measure, groups in todo.items() if measure.predicts for index in part)
+            for seen in self._seen(run, part if predicted else wanted, predicted):
                 now = {measure: groups[seen.index] for measure, groups in todo.items() if seen.index in groups}
                 with run.editing(seen.index):
                     found = record(seen, list(now))
                     for measure, group in now.items():
-                        seen.found = found[measure]
-                        observed[measure, group].append(measure.observe(seen))
-                for measure, group in now.items():
-                    if len(observed[measure, group]) == len(group):
-                        arrays = observed.pop((measure, group))
-                        unit = measure.join(arrays) if measure.join else arrays[0]
-                        self.store.add(self._series(run, condition, measure), names[measure][group], unit)
+                        seen.found, arrays = found[measure], observed[measure, group]
+                        try:
+                            arrays.append(measure.observe(seen))
+                        except ValueError as error:
+                            reasons[measure] = str(error)
+                            todo.pop(measure)
+                            continue
+                        if len(arrays) == len(group):
+                            unit = measure.join(observed.pop((measure, group)))
+                            self.store.add(self._series(run, condition, measure), names[measure][group], unit)
                 self.store.save(at_least=INTERVAL)
+        return reasons
 
     def _seen(self, run: Run, indices: Sequence[int], predicted: bool) -> list[Seen]:
         """Images that can be read and attacked, with predictions if wanted; others are named and counted."""
@@ -249,7 +241,8 @@ def record(seen: Seen, measures: Sequence[Measure]) -> dict[Measure, dict[str, d
             if name in measure.wants and (kept := measure.reduce(seen.run, name, tensor, place)) is not None:
                 found[measure][name][site.index] = kept
 
-    if names := sorted({name for measure in measures for name in measure.wants}):
+    unchanged = set() if seen.run.changes_maps else {'maps'}  # the same as the probabilities
+    if names := sorted({name for measure in measures for name in measure.wants} - unchanged):
         seen.run.backbone.forward_intermediates(seen.inputs, names, reduce=reduce)
     return found
 
@@ -261,7 +254,3 @@ def _code() -> str:
 
 
 CODE = _code()
-
-
-def _refuse(reason: str, run: Run) -> Run:
-    raise ValueError(reason)

@@ -1,7 +1,7 @@
 """Pictures of a study: curves over depth or strength from its rows, grids of images and maps from what images gave."""
 
 import textwrap
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -15,15 +15,14 @@ from vitplug.statistics.images import Arrays, evenly_spaced
 from .conditions import Condition
 from .engine import Study
 from .measure import SHOWN, Measure
-from .measures.fields import GaussianFit, fit_gaussian, mean_field
+from .measures.fields import fit_gaussian, mean_field
 from .rows import VALUE, Row
 
 # Okabe and Ito: apart for colour-blind people, and, with the markers, in grey print.
 COLOURS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9', '#000000')
-MARKERS, LINES = 'osv^DP*', ('-', '--', '-.', ':')
+LINES = 'o-', 's--', 'v-.', '^:', 'D-', 'P--', '*-.'
 # Light to dark without hue jumps.
 HEAT, MATRIX = 'magma', 'viridis'
-MOST_PANELS = 12
 # What is counted, as labels of axes.
 BLOCK, STEP = 'block', 'epoch or iteration'
 # Letters of a title in an inch.
@@ -37,7 +36,7 @@ Shown = Mapping[str, Sequence[Arrays]]
 
 def figures_of(study: Study, measure: Measure, rows: Sequence[Row]) -> dict[str, Figure]:
     """The pictures of a measure by name: over depth or of its maps, and over the strength of conditions."""
-    found = [(run.label, condition.name, units) for run, condition, units in study.units(measure)]
+    found = [(run.label, condition.name, units) for run, condition, units in study.found[measure]]
     form = '{}, {}' if len({condition for _, condition, _ in found}) > 1 else '{}'
     shown: dict[str, Sequence[Arrays]] = {}
     for label, condition, units in found:
@@ -85,12 +84,11 @@ def _over_depth(measure: Measure, rows: Sequence[Row], shown: Shown) -> Figure |
 
 def _over_strength(measure: Measure, rows: Sequence[Row], conditions: Sequence[Condition]) -> Figure | None:
     """Scores over the strength of conditions, a panel for each family with several."""
-    known, strengths = {one.name: one for one in conditions if one.family}, defaultdict(set)
-    for one in known.values():
-        strengths[one.family, one.unit].add(one.strength)
-    whole = [row for row in rows if row.layer == '' and row.condition in known and row.value == rows[0].value]
-    points = [((one.family, one.unit), one.strength, row) for row in whole for one in [known[row.condition]]]
-    return curves(_title(measure), measure.unit, [point for point in points if len(strengths[point[0]]) > 1])
+    known = {one.name: one for one in conditions if one.family}
+    whole = [(known[row.condition], row) for row in rows if row.layer == '' and row.condition in known]
+    points = [((one.family, one.unit), one.strength, row) for one, row in whole if row.value == rows[0].value]
+    strengths = Counter(panel for panel, _ in {(panel, strength) for panel, strength, _ in points})
+    return curves(_title(measure), measure.unit, [point for point in points if strengths[point[0]] > 1])
 
 
 def curves(name: str, unit: str, points: Sequence[tuple[tuple[str, str], float, Row]]) -> Figure | None:
@@ -105,14 +103,13 @@ def curves(name: str, unit: str, points: Sequence[tuple[tuple[str, str], float, 
             own = [(x, row) for panel, x, row in points if panel == (title, label) and row.model == model]
             heads = [(x, row.mean) for x, row in own if row.head != '']
             line = sorted((x, row.mean, row.low, row.high) for x, row in own if row.head == '')
-            colour = dict(color=COLOURS[number % len(COLOURS)])
-            style = dict(marker=MARKERS[number % len(MARKERS)], markersize=5, linestyle=LINES[number % len(LINES)])
+            colour, style = COLOURS[number % len(COLOURS)], LINES[number % len(LINES)]
             if heads:
-                ax.plot(*zip(*heads, strict=True), '.', alpha=0.35, markersize=4, **colour)
+                ax.plot(*zip(*heads, strict=True), '.', alpha=0.35, markersize=4, color=colour)
             if line:
                 x, mean, low, high = zip(*line, strict=True)
-                ax.fill_between(x, low, high, alpha=0.2, linewidth=0, **colour)
-                ax.plot(x, mean, label=model, **style, **colour)
+                ax.fill_between(x, low, high, alpha=0.2, linewidth=0, color=colour)
+                ax.plot(x, mean, style, label=model, markersize=5, color=colour)
         _label(ax, title, label, unit)
         ax.locator_params('x', integer=label in (BLOCK, STEP))
         ax.grid(alpha=0.3)
@@ -165,7 +162,7 @@ def _images(measure: Measure, rows: Sequence[Row], shown: Shown) -> Figure | Non
         own = axes[number * most : (number + 1) * most]
         for ax, (title, values, unit) in zip(own, line, strict=False):
             fit = _show(ax, measure, values, unit.get('picture', np.zeros(0)))
-            below = textwrap.fill(str(fit or unit.get('target', '')), 34)
+            below = textwrap.fill(fit or str(unit.get('target', '')), 34)
             _label(ax, textwrap.fill(title, int(13 * inches)), below, '')
             ax.set(xticks=[], yticks=[])
         own[0].set_ylabel(textwrap.fill(model, 22), fontsize=8)
@@ -174,26 +171,31 @@ def _images(measure: Measure, rows: Sequence[Row], shown: Shown) -> Figure | Non
     return figure
 
 
-def _show(ax: Axes, measure: Measure, values: np.ndarray, picture: np.ndarray) -> GaussianFit | None:
-    """Draws a picture, a map over a picture of its size or alone, or a map with the Gaussian that is fitted."""
+def _show(ax: Axes, measure: Measure, values: np.ndarray, picture: np.ndarray) -> str:
+    """Draws a picture, a map over a picture of its size or alone, or a map with the Gaussian that it tells of."""
     if values.ndim == 3:
         ax.imshow(values)
-        return None
+        return ''
     if measure.draw == 'fitted':
         ax.imshow(values, cmap=HEAT, norm=PowerNorm(0.5))  # shows the tails beside the peak
         ax.autoscale(False)
         fit = fit_gaussian(values)
-        for sigmas, line in ((1, '-'), (2, '--')) if fit.converged else ():
-            sides = 2 * sigmas * fit.sigma_x, 2 * sigmas * fit.sigma_y
-            ax.add_patch(Ellipse((fit.x, fit.y), *sides, fill=False, color='white', linestyle=line))
-        return fit
+        if np.isnan(fit['R²']):
+            return 'no fit'
+        for sigmas, line in ((1, '-'), (2, '--')):
+            sides, centre = (
+                (2 * sigmas * fit['sigma x'], 2 * sigmas * fit['sigma y']),
+                (fit['centre x'], fit['centre y']),
+            )
+            ax.add_patch(Ellipse(centre, *sides, fill=False, color='white', linestyle=line))
+        return f'sigma {fit["sigma x"]:.2g} x {fit["sigma y"]:.2g}, R² {fit["R²"]:.2f}'
     scale = dict(cmap=MATRIX, vmin=-1, vmax=1) if measure.unit == 'cosine' else dict(cmap=HEAT)
     if values.shape == picture.shape[:2]:
         ax.imshow(picture.mean(-1), cmap='gray', vmin=0, vmax=255)
         ax.imshow(values, **scale, alpha=0.6)
     else:
         ax.imshow(values, **scale, aspect='auto' if values.shape[1] > 4 * values.shape[0] else 'equal')
-    return None
+    return ''
 
 
 def _fitted(measure: Measure, rows: Sequence[Row], shown: Shown) -> Figure | None:
@@ -205,7 +207,7 @@ def _fitted(measure: Measure, rows: Sequence[Row], shown: Shown) -> Figure | Non
             maps[label] = [{noise: mean_field([unit['field'] for unit in units])}]
         else:
             names = [name for name in units[0] if name.startswith(SHOWN)]
-            chosen = [names[at] for at in evenly_spaced(len(names), MOST_PANELS)]
+            chosen = [names[at] for at in evenly_spaced(len(names), 12)]
             maps[label] = [{name.removeprefix(SHOWN): units[0][name] for name in chosen}]
     return _images(measure, rows, maps)
 

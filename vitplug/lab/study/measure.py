@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,7 +56,10 @@ class Seen:
 
     def place(self, layer: int) -> Place:
         """Where the tokens of a block lie in the image."""
-        return self.run.place(layer, self.size)
+        key = layer, self.size
+        if key not in self.run.cache:
+            self.run.cache[key] = Place.of(self.run.backbone, layer, self.size)
+        return self.run.cache[key]
 
     @property
     def picture(self) -> np.ndarray:
@@ -92,7 +96,7 @@ def means(run: Run, units: Sequence[Arrays]) -> dict[str, Estimate]:
     return estimates
 
 
-def together(values: Callable[[Sequence[Arrays]], Arrays]) -> Callable:
+def together(values: Callable[[Sequence], Arrays]) -> Callable:
     """Numbers of all images together, such as fits and ratios of sums, with the jackknife over groups of images."""
     return lambda run, units: jackknife(values, units)
 
@@ -120,12 +124,12 @@ class Measure:
         definition: One sentence.
         unit: Of the values.
         source: Where the definition comes from.
-        observe: From what is seen of one image to arrays by name.
-        wants: Intermediates, see :meth:`~vitplug.hosting.PluggedModel.forward_intermediates`.
+        observe: From what is seen of one image to arrays by name; a ValueError says why it does not apply to a run.
+        wants: Intermediates, see :meth:`~vitplug.hosting.PluggedModel.forward_intermediates`; ``'maps'`` where a plug
+            changes them.
         reduce: Takes the run, the name of an intermediate, its tensor and its place; gives what is kept, or None.
         estimate: Numbers of all images, by value.
         predicts: Whether it needs predictions: images then go through the whole model in batches.
-        why_not: Why it does not apply to a run; '' if it does.
         most: Largest number of images; None for all.
         one_size: Whether images of other sizes than the most frequent one are left out.
         groups: From a number of images to the groups that :attr:`join` takes; None for single images.
@@ -144,11 +148,10 @@ class Measure:
     reduce: Callable[..., Any] | None = None
     estimate: Callable[[Run, Sequence[Arrays]], dict[str, Estimate]] = means
     predicts: bool = False
-    why_not: Callable[[Run], str] = lambda run: ''
     most: int | None = None
     one_size: bool = False
     groups: Callable[[int], Sequence[Sequence[int]]] | None = None
-    join: Callable[[Sequence[Any]], Arrays] | None = None
+    join: Callable[[Sequence[Any]], Arrays] = itemgetter(0)
     bank: 'Measure | None' = None
     draw: str = 'depth'
     code: str = ''

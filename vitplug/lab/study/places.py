@@ -4,12 +4,14 @@ Recorded maps are ``(B, W, H, Nq, Nk)``: B images, W windows, H heads.
 """
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
+from math import prod
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from vitplug.attention import Layout, Site
+from vitplug.attention import Layout
 from vitplug.hosting import PixelGrid, PluggedModel
 from vitplug.hosting.maps import check_fit
 
@@ -21,7 +23,7 @@ class Slots:
     Attributes:
         patch: ``(W, N)``, index of the patch in reading order; -1 for prefix tokens and padding.
         is_patch, is_token: ``(W, N)``, True for patches, and for patches and prefix tokens.
-        row, column: ``(W, N)``, place of the patch on the map; 0 where there is none.
+        row, column: ``(W, N)``, place of the patch on the map; of no meaning where there is none.
     """
 
     patch: Tensor
@@ -31,14 +33,14 @@ class Slots:
     column: Tensor
 
     @classmethod
+    @lru_cache(maxsize=64)
     def of(cls, layout: Layout) -> 'Slots':
         height, width = layout.hw
         # Numbers from 1 on: to_windows fills padding with 0.
         numbers_N = torch.arange(1, layout.num_prefix + height * width + 1, dtype=torch.float64)
         numbers_WN = layout.to_windows(numbers_N[None, :, None])[0, :, :, 0].long()
         patch_WN = (numbers_WN - 1 - layout.num_prefix).clamp(min=-1)
-        known_WN = patch_WN.clamp(min=0)
-        return cls(patch_WN, patch_WN >= 0, numbers_WN > 0, known_WN // width, known_WN % width)
+        return cls(patch_WN, patch_WN >= 0, numbers_WN > 0, patch_WN // width, patch_WN % width)
 
 
 @dataclass(frozen=True)
@@ -62,11 +64,11 @@ class Place:
         (layout, pixels), (key_layout, key_pixels) = backbone.place_maps(layer, image_size)
         return cls(layout, pixels, key_layout, key_pixels, image_size)
 
-    @cached_property
+    @property
     def queries(self) -> Slots:
         return Slots.of(self.layout)
 
-    @cached_property
+    @property
     def keys(self) -> Slots:
         return Slots.of(self.key_layout)
 
@@ -75,33 +77,22 @@ class Place:
         """Rows and columns of the queries' map and of the keys'."""
         return self.layout.hw, self.key_layout.hw
 
-    @property
-    def site(self) -> Site:
-        """The place as plugs see it."""
-        return Site(self.layout, self.key_layout)
-
     def check(self, maps_BWHNN: Tensor) -> None:
         """Raises a ValueError if maps are of other windows or tokens."""
         check_fit(maps_BWHNN, self.layout, self.key_layout, 'maps', self.image_size)
 
 
-def to_image(maps_BWHNN: Tensor, place: Place, queries: Tensor | None = None) -> Tensor:
-    """The attention of patches to patches, windows, shift and padding undone.
+def to_image(maps_BWHNN: Tensor, place: Place) -> Tensor:
+    """The attention of patches to patches ``(B, H, nq, h, w)``, windows, shift and padding undone.
 
-    ``queries`` are indices ``(nq,)`` of the queries on their map in reading order; None for all of them. Gives ``(B, H,
-    nq, h, w)`` on the map of keys; 0 outside of the query's window.
+    Queries are in reading order, and h and w the map of keys; 0 outside of the query's window.
     """
     place.check(maps_BWHNN)
-    slots_of_patches = place.queries.patch.flatten().argsort()[-place.pixels.hw[0] * place.pixels.hw[1] :]
-    chosen = slots_of_patches if queries is None else slots_of_patches[queries]
-    windows, slots = chosen // maps_BWHNN.shape[3], chosen % maps_BWHNN.shape[3]
-    device, num_keys = maps_BWHNN.device, place.key_layout.hw[0] * place.key_layout.hw[1]
-    rows_qBHN = maps_BWHNN[:, windows.to(device), :, slots.to(device)]
-    # The last number collects what is no patch, and is cut off.
-    targets_qN = torch.where(place.keys.is_patch, place.keys.patch, num_keys)[windows].to(device)
-    whole_qBHN = rows_qBHN.new_zeros(*rows_qBHN.shape[:3], num_keys + 1)
-    whole_qBHN.scatter_(3, targets_qN[:, None, None].expand(rows_qBHN.shape), rows_qBHN)
-    return whole_qBHN[..., :num_keys].permute(1, 2, 0, 3).unflatten(3, place.key_layout.hw)
+    # The first class collects what is no patch, and is cut off.
+    patches_WNK = F.one_hot(place.keys.patch + 1, prod(place.key_layout.hw) + 1)[..., 1:].to(maps_BWHNN)
+    rows_BWNHK = torch.einsum('bwhqk,wkp->bwqhp', maps_BWHNN, patches_WNK)
+    rows_BND = place.layout.from_windows(rows_BWNHK.flatten(3))[:, place.layout.num_prefix :]
+    return rows_BND.unflatten(2, (-1, *place.key_layout.hw)).transpose(1, 2)
 
 
 def dense_maps(maps_BWHNN: Tensor, place: Place) -> Tensor:

@@ -1,4 +1,4 @@
-"""What a study leaves in its folder: numbers as CSV and JSON, a table as text, pictures."""
+"""What a study leaves in its folder: numbers as CSV, what they are as JSON, a table as text, pictures."""
 
 import json
 import platform
@@ -19,12 +19,10 @@ from .rows import DIFFERENCE, DROP, REPEATS, VALUE, Row, rows_of
 
 JSON, CSV = 'results.json', 'results.csv'
 PACKAGES = ('vitplug', 'torch', 'numpy', 'scipy', 'mmengine', 'mmcv', 'mmdet', 'mmseg', 'mmpretrain')
-# Of pictures, in an inch.
-DPI = 110
-# Significant digits of a mean.
-DIGITS = 4
 # Differences of means below this are rounding.
 ROUNDING = 1e-12
+# Columns of the table, by quantity.
+WORDS = {VALUE: 'number', DROP: 'drop', DIFFERENCE: 'minus {}', REPEATS: 'over repeats'}
 
 
 def write(study: Study, folder: Path, **about: object) -> tuple[list[Row], list[Path]]:
@@ -38,12 +36,12 @@ def write(study: Study, folder: Path, **about: object) -> tuple[list[Row], list[
     for measure, rows in of_measures.items():
         for name, figure in figures_of(study, measure, rows).items():
             pictures.append(folder / f'{name.replace(":", "_")}.png')
-            figure.savefig(pictures[-1], dpi=DPI)
+            figure.savefig(pictures[-1], dpi=110)
     rows = [row for own in of_measures.values() for row in own]
     if not rows and not pictures:
         reasons = dict.fromkeys(f'{measure}: {why}' for (*_, measure), why in study.left_out.items())
         raise ValueError(f'nothing can be measured: {"; ".join(reasons)}')
-    write_text(folder / CSV, csv_text(Row._fields, [[_cell(value, '') for value in row] for row in rows]))
+    write_text(folder / CSV, csv_text(Row._fields, rows))
     used = {name: sys.modules[name].__version__ for name in PACKAGES if name in sys.modules}
     content = dict(
         about,
@@ -53,43 +51,26 @@ def write(study: Study, folder: Path, **about: object) -> tuple[list[Row], list[
         measures={m.name: dict(definition=m.definition, unit=m.unit, source=m.source) for m in of_measures},
         skipped=list(study.skipped.values()),
         left_out=[dict(model=m, condition=c, measure=one, why=why) for (m, c, one), why in study.left_out.items()],
-        rows=[{name: _cell(value, None) for name, value in row._asdict().items()} for row in rows],
     )
     write_text(folder / JSON, json.dumps(content, indent=1))
     return rows, pictures
 
 
-def _cell(value, undefined: str | None):
-    """A number that is not finite is left empty."""
-    return undefined if isinstance(value, float) and not np.isfinite(value) else value
-
-
 def table(rows: Sequence[Row], papers: Mapping[str, str]) -> str:
-    """Numbers by condition, of the whole network or of the first, the middle and the last block.
-
-    ``papers`` are the papers' figures by condition.
-    """
-    last: dict[str, int] = {}
-    for row in rows:
-        last[row.measure] = max(last.get(row.measure, 0), row.layer or 0)
-    models = list(dict.fromkeys(row.model for row in rows))
-    difference = f'{{}} - {"".join(models[:1])}'
-    words = {VALUE: '{}', DROP: 'drop {}', DIFFERENCE: difference, REPEATS: '{}, over repeats'}
+    """Numbers of networks and blocks, by model and condition; ``papers`` are the papers' figures by condition."""
     cells: dict[tuple, dict[str, Row]] = defaultdict(dict)
     for row in rows:
-        end = last[row.measure]
-        if row.head == '' and row.layer in ('', 0, (end + 1) // 2, end) and row.quantity in words:
+        if row.head == '':
             value = row.value if row.layer == '' else f'{row.value}, block {row.layer}'
-            cells[row.measure, value, row.condition][words[row.quantity].format(row.model)] = row
-    columns = [column for form in words.values() for column in map(form.format, models)]
-    columns = [column for column in columns if any(column in found for found in cells.values())]
-    lines = [('measure', 'value', 'condition', *columns, '± over', *(['the paper'] if papers else []))]
+            cells[row.measure, value, row.model, row.condition][row.quantity] = row
+    shown = [quantity for quantity in WORDS if any(quantity in found for found in cells.values())]
+    words = [WORDS[quantity].format(rows[0].model) for quantity in shown]
+    lines = [('measure', 'value', 'model', 'condition', *words, '± over', *(['the paper'] if papers else []))]
     for key, found in cells.items():
-        first = next(iter(found.values()))
-        figure = next((text for name, text in papers.items() if key[2].startswith(name)), '')
-        numbers = [interval(found.get(column)) for column in columns]
-        lines.append((*key, *numbers, f'{first.n or ""} {first.over}'.strip(), *([figure] if papers else [])))
-    return format_table(lines, numeric=range(3, 3 + len(columns))) if cells else ''
+        figure = next((text for name, text in papers.items() if key[3].startswith(name)), '')
+        numbers, own = [interval(found.get(quantity)) for quantity in shown], found[VALUE]
+        lines.append((*key, *numbers, f'{own.n or ""} {own.over}'.strip(), *([figure] if papers else [])))
+    return format_table(lines, numeric=range(4, 4 + len(shown))) if cells else ''
 
 
 def interval(row: Row | None) -> str:
@@ -99,4 +80,4 @@ def interval(row: Row | None) -> str:
     mean = 0.0 if abs(row.mean) < ROUNDING else row.mean
     sign = '+' if row.quantity in (DIFFERENCE, DROP) and mean else ''
     half = (row.high - row.low) / 2
-    return f'{mean:{sign}.{DIGITS}g}' + (f' ± {half:.2g}' if np.isfinite(half) else '')
+    return f'{mean:{sign}.4g}' + (f' ± {half:.2g}' if np.isfinite(half) else '')

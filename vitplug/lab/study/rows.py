@@ -74,14 +74,13 @@ def minus(one: Numbers, other: Numbers) -> Numbers:
 def rows_of(study: Study, measure: Measure) -> Iterator[Row]:
     """Every number of a measure, with drops from the clean images and differences from the first model."""
     drawn: dict[tuple[str, str, int], list[Mapping[str, Estimate]]] = defaultdict(list)
-    for run, condition, units in study.units(measure):
+    for run, condition, units in study.found[measure]:
         drawn[run.label, condition.name, run.seed].append(measure.estimate(run, units))
     numbers: dict[tuple[str, str], dict[int, Mapping[str, Estimate]]] = defaultdict(dict)
     repeats: dict[tuple[str, str], dict[int, Mapping[str, Estimate]]] = defaultdict(dict)
     for (label, name, seed), draws in drawn.items():
         numbers[label, name][seed] = {value: combined([one[value] for one in draws]) for value in draws[0]}
-        if len(draws) > 1:
-            repeats[label, name][seed] = over('repeats', draws)
+        repeats[label, name][seed] = over('repeats', draws) if len(draws) > 1 else {}
     first, own = study.runs[0].label, {condition.name for condition in study.conditions if condition.own_images}
     for (label, name), values in numbers.items():
         of_first, clean, first_clean = (
@@ -91,7 +90,7 @@ def rows_of(study: Study, measure: Measure) -> Iterator[Row]:
         other = {} if label == first else minus(drop, minus(first_clean, of_first))
         quantities = {
             VALUE: values,
-            REPEATS: repeats.get((label, name), {}),
+            REPEATS: repeats[label, name],
             DROP: drop,
             DIFFERENCE: {} if label == first else minus(values, of_first),
             OF_DROPS: other,

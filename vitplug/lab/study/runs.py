@@ -2,10 +2,10 @@
 
 import copy
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import floor
 from pathlib import Path
 from typing import Any
@@ -20,36 +20,64 @@ from mmengine.structures import BaseDataElement
 from torch import Tensor, nn
 
 from vitplug.adapters import host_of, plug_in
+from vitplug.attention import GlobalLayout, Site
 from vitplug.checkpoints.files import find_weights, local_file, read_checkpoint
 from vitplug.config.parts import loader_leaves, pipeline_of
 from vitplug.config.reading import read_config
 from vitplug.files.folders import IMAGE_SUFFIXES
-from vitplug.files.named import check_weights
-from vitplug.hosting import Edits, PluggedModel
+from vitplug.hosting import Edits, PixelGrid, PluggedModel
 from vitplug.plugs.text import NONE
 from vitplug.runs.checks import check_data, model_config
 from vitplug.runs.prediction import load_model
 from vitplug.statistics.images import evenly_spaced
 
-from .places import Place
-from .resnet import ResidualBlocks
 from .store import digest
 
 SPLITS = ('train', 'val', 'test')
-TIMM = 'timm:'
 # Pixels of an image in 8 bit.
 WHITE = 255.0
-# Names of the same switch: mmpretrain's, mmseg's, and that of mmengine, mmdet and OneDL's mmseg.
-CHANNEL_SWITCHES = ('to_rgb', 'channel_conversion', '_channel_conversion')
 
 
 def turns_channels(preprocessor: nn.Module) -> bool:
     """True if a data preprocessor turns the order of the channels, as of images that are blue first."""
-    return any(getattr(preprocessor, name, False) for name in CHANNEL_SWITCHES)
+    # mmpretrain's switch, mmseg's, and that of mmengine, mmdet and OneDL's mmseg.
+    return any(getattr(preprocessor, name, False) for name in ('to_rgb', 'channel_conversion', '_channel_conversion'))
 
 
-#: Attacked pixels ``(B, C, H, W)`` from 0 to 1, of a run, pixels and classes.
-Attack = Callable[['Run', Tensor, Tensor], Tensor]
+class ResidualBlocks:
+    """A ResNet of mmpretrain or timm, with the methods of :class:`vitplug.hosting.PluggedModel` for blocks' outputs.
+
+    Maps ``(B, C, H, W)`` are recorded as tokens ``(B, H * W, C)``.
+    """
+
+    def __init__(self, network: nn.Module):
+        self.network = network
+        self.blocks = [module for module in network.modules() if type(module).__name__ in ('BasicBlock', 'Bottleneck')]
+        if not self.blocks:
+            raise ValueError(f'{type(network).__name__} has neither sockets nor the blocks of a ResNet')
+        self._layouts: dict[int, GlobalLayout] = {}
+
+    def plugged_blocks(self) -> list[nn.Module]:
+        return self.blocks
+
+    def place_maps(self, index: int, image_size: tuple[int, int]) -> tuple:
+        """Where the tokens of a block's last output lie."""
+        layout = self._layouts[index]
+        return ((layout, PixelGrid(layout.hw)),) * 2
+
+    def forward_intermediates(
+        self, images: Tensor, names: Iterable[str], reduce: Callable[[str, Tensor, Site], Any]
+    ) -> None:
+        """Gives the blocks' outputs to ``reduce``."""
+
+        def keep(index: int, block: nn.Module, inputs: Any, maps_BCHW: Tensor) -> None:
+            self._layouts[index] = GlobalLayout(*maps_BCHW.shape[2:])
+            reduce('block', maps_BCHW.flatten(2).mT, Site(self._layouts[index], index=index))
+
+        with ExitStack() as hooks:
+            for index, block in enumerate(self.blocks):
+                hooks.enter_context(block.register_forward_hook(partial(keep, index)))
+            self.network(images)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +92,7 @@ class Run:
         source: Settings of the data set.
         pipeline: Steps from an image to the model: settings, or functions.
         seed: Of the training, where runs are paired by seed.
-        attack: Changes pixels before the model.
+        attack: From this run, pixels ``(B, C, H, W)`` from 0 to 1 and classes to attacked pixels.
         edits: Edits of intermediates for an image.
         right: The right classes of a sample in classification; an image without any is left out.
         among: The classes that are told apart; None for all.
@@ -80,7 +108,7 @@ class Run:
     source: Mapping
     pipeline: Sequence[Any]
     seed: int = 0
-    attack: Attack | None = None
+    attack: Callable[['Run', Tensor, Tensor], Tensor] | None = None
     edits: Callable[['Run', int], Edits] | None = None
     right: Callable[[BaseDataElement], Sequence[int]] = lambda sample: [int(sample.gt_label)]
     among: Sequence[int] | None = None
@@ -119,15 +147,19 @@ class Run:
         return self.cache['key', index]
 
     def content_of(self, index: int) -> str:
-        """Hash of an image and what is known of it, wherever it is in the data set."""
-        return digest(*_content(self.dataset.get_data_info(index)))
+        """Hash of an image and what is known of it, wherever it is in the data set; names of files do not count."""
+        parts: list[bytes | str] = []
+        for name, value in sorted(self.dataset.get_data_info(index).items()):
+            if isinstance(value, np.ndarray):
+                parts += [name, repr((value.dtype.str, value.shape)), np.ascontiguousarray(value).tobytes()]
+            elif name not in ('img_path', 'seg_map_path', 'img_id', 'sample_idx'):
+                parts += [name, repr(value)]
+            elif name.endswith('_path') and value and Path(value).is_file():
+                parts += [name, Path(value).read_bytes()]
+        return digest(*parts)
 
     def batch(self, indices: Sequence[int]) -> dict:
         return pseudo_collate([self.dataset[index] for index in indices])
-
-    @property
-    def batch_size(self) -> int:
-        return int(self.cfg.test_dataloader.get('batch_size') or 1)
 
     @property
     def turns_channels(self) -> bool:
@@ -177,15 +209,6 @@ class Run:
     def has_class_token(self) -> bool:
         return self.is_plugged and tuple(self.backbone.prefix_names[:1]) == ('cls_token',)
 
-    def place(self, layer: int, size: tuple[int, int]) -> Place:
-        """Where the tokens of a block lie in an image of a size; kept for the last size."""
-        if self.cache.get('size') != size:
-            self.cache.update(size=size, places={})
-        places = self.cache['places']
-        if layer not in places:
-            places[layer] = Place.of(self.backbone, layer, size)
-        return places[layer]
-
     def inputs(self, batch: Mapping) -> Tensor:
         """Normalised and padded images ``(B, C, H, W)``, as the backbone gets them."""
         return self.model.data_preprocessor(copy.deepcopy(batch), False)['inputs']
@@ -216,24 +239,13 @@ class Run:
         return self.backbone.edited(self.edits(self, index)) if self.edits else nullcontext()
 
 
-def _content(info: Mapping) -> Iterator[bytes | str]:
-    """What is known of an image and of its annotations, with the bytes of its files, but not their names."""
-    for name, value in sorted(info.items()):
-        if isinstance(value, np.ndarray):
-            yield from (name, repr((value.dtype.str, value.shape)), np.ascontiguousarray(value).tobytes())
-        elif name not in ('img_path', 'seg_map_path', 'img_id', 'sample_idx'):
-            yield from (name, repr(value))
-        elif name.endswith('_path') and value and Path(value).is_file():
-            yield from (name, Path(value).read_bytes())
-
-
 # --- reading ---
 
 
 def read_runs(
     names: Sequence[str], images: str = 'test', num: int | None = None, device: str | None = None, **settings
 ) -> list[Run]:
-    """The models of a command line, of one task and on the same images, else a ValueError.
+    """The models of a command line, on the same images, else a ValueError.
 
     Args:
         names: ``CONFIG[:CHECKPOINT][=LABEL]``, ``timm:NAME[:FILE][=LABEL]``, or folders of ablations.
@@ -245,8 +257,8 @@ def read_runs(
     settings |= dict(images=images, device=device)
     for name in names:
         source, _, label = name.partition('=') if '=' in name.rpartition('/')[2] else (name, '', '')
-        if source.startswith(TIMM):
-            found = [timm_run(source.removeprefix(TIMM), label, runs[0].cfg if runs else None, images, device)]
+        if source.startswith('timm:'):
+            found = [timm_run(source.removeprefix('timm:'), label, runs[0].cfg if runs else None, images, device)]
         elif Path(source).is_dir():
             found = _of_ablation(Path(source), label, **settings)
         else:
@@ -258,8 +270,6 @@ def read_runs(
     if count > 1:
         raise ValueError(f'RUN: two models are called {label!r}: name them, such as CONFIG:CHECKPOINT=second')
     for run in others:
-        if run.library != first.library:
-            raise ValueError(f'RUN: models of one task are compared, and these are of {first.library}, {run.library}')
         if [run.image_key(index) for index in run.images] != [first.image_key(index) for index in first.images]:
             raise ValueError(f'{run.label}: its images are not those of {first.label}: give a folder with --images')
     return runs
@@ -326,8 +336,7 @@ def timm_run(name: str, label: str, data: Config | None, images: str, device: st
     ]
     model = _drawn(cfg)
     if file:
-        check_weights(file, 'RUN')
-        path = Path(local_file(file))
+        path = local_file(file)
         model.model.load_state_dict(find_weights(read_checkpoint(path), path)[0])  # strict: names what does not fit
     return _run(label or name, cfg, model, images, device)
 

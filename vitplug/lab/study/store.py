@@ -17,7 +17,6 @@ from vitplug.statistics.images import Arrays
 
 # Seconds between two writes: a kill costs at most these.
 INTERVAL = 20.0
-DIGITS = 16
 
 
 def digest(*parts: bytes | str) -> str:
@@ -26,7 +25,7 @@ def digest(*parts: bytes | str) -> str:
     for part in parts:
         part = part.encode('utf-8', 'surrogateescape') if isinstance(part, str) else part
         content.update(len(part).to_bytes(8, 'big') + part)
-    return content.hexdigest()[:DIGITS]
+    return content.hexdigest()[:16]
 
 
 class Store:

@@ -12,7 +12,6 @@ entropy: such queries are left out, and :func:`undefined_queries` counts them. W
 NaN.
 """
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import combinations
@@ -20,20 +19,27 @@ from itertools import combinations
 import numpy as np
 import torch
 import torch.nn.functional as F
+from scipy.special import entr
 from torch import Tensor
 
 from vitplug.attention.precision import at_least_float32
+from vitplug.hosting.maps import attention_received
 from vitplug.statistics.images import Arrays
 
 from ..measure import FEW, Measure, Run, Seen, by_block, definition, measure, nothing
 from ..places import Place, dense_maps
+from .fields import centre_token
 
 LEFT_OUT = 'queries left out'
 # Pairs of patches of a map that is kept whole.
 MOST_PAIRS = 1 << 22
-
-#: An intermediate and where its tokens are, to numbers of each image.
-OfTensor = Callable[[Tensor, Place], Tensor]
+# Smallest probability whose logarithm is taken.
+TINY = np.float32(1e-12)
+# Maps of a picture from low to high entropy.
+MAPS = 6
+# Blocks of Refiner's figure, of 32, counted from 1.
+OF_32 = (1, 4, 11, 18, 23, 29, 30)
+FIGURE = dict(estimate=nothing, draw='maps')
 
 
 def attention_entropy(maps_BWHNN: Tensor, place: Place, queries: str = 'patch') -> Tensor:
@@ -139,16 +145,14 @@ def _over_queries(numbers_BWHN: Tensor, chosen_WN: Tensor) -> Tensor:
 # --- the measures of heads ---
 
 
-def of_blocks(name: str, unit: str, source: str, functions: Mapping[str, OfTensor], *wants: str) -> Measure:
+def of_blocks(name: str, unit: str, source: str, functions: Mapping[str, Callable], *wants: str) -> Measure:
     """A measure of each block: functions take an intermediate to numbers, by the name of the value; the first defines
     it.
 
     ``wants`` is the intermediate; with ``'maps'`` also those after a plug (Refiner), whose rows may be negative.
     """
 
-    def reduce(run: Run, kind: str, tensor: Tensor, place: Place) -> dict[str, np.ndarray] | None:
-        if kind == 'maps' and not run.changes_maps:
-            return None
+    def reduce(run: Run, kind: str, tensor: Tensor, place: Place) -> dict[str, np.ndarray]:
         after = ' after the plug' if kind == 'maps' else ''
         return {f'{value}{after}': f(tensor, place)[0].float().cpu().numpy() for value, f in functions.items()}
 
@@ -168,9 +172,7 @@ def _per_block(seen: Seen) -> Arrays:
                     values.setdefault(value, {})[layer] = numbers
     arrays = {value: by_block(layers, seen.run.blocks) for value, layers in values.items()}
     of_heads = {f'{value}, mean of heads': array for value, array in arrays.items() if array.ndim == 2}
-    with warnings.catch_warnings():
-        warnings.simplefilter('ignore', RuntimeWarning)  # blocks without heads have no mean
-        return arrays | {value: np.nanmean(array, axis=1) for value, array in of_heads.items()}
+    return arrays | {value: torch.from_numpy(array).nanmean(1).numpy() for value, array in of_heads.items()}
 
 
 ENTROPIES = {
@@ -180,13 +182,12 @@ ENTROPIES = {
 }
 DISTANCES = {'mean distance': mean_attention_distance, LEFT_OUT: undefined_queries}
 RELATIVE, NON_LOCALITY = {'relative distance': relative_distance}, {'non-locality': non_locality}
-SINKS = {'attention': sink_attention}
 OF_HEADS = (
     of_blocks('entropy', 'nats', 'Context Broadcasting, Fig. 3a and 5a', ENTROPIES, 'probs'),
     of_blocks('relative_distance', 'image sides', 'Context Broadcasting, Fig. 5b', RELATIVE, 'probs', 'maps'),
     of_blocks('distance', 'pixels', 'BViT, Fig. 6', DISTANCES, 'probs', 'maps'),
     of_blocks('non_locality', 'tokens', 'ReViT, Fig. 7', NON_LOCALITY, 'probs', 'maps'),
-    of_blocks('sinks', 'share', 'Xiao et al. 2024', SINKS, 'probs'),
+    of_blocks('sinks', 'share', 'Xiao et al. 2024', {'attention': sink_attention}, 'probs'),
 )
 
 
@@ -199,9 +200,9 @@ def mean_map(run: Run, kind: str, tensor: Tensor, place: Place) -> Tensor:
 
 
 def map_of_patches(run: Run, kind: str, tensor: Tensor, place: Place) -> Tensor | None:
-    """Of patches to patches ``(Nq, Nk)``; None of too many pairs, and after the plug where none changes maps."""
+    """Of patches to patches ``(Nq, Nk)``; None of too many pairs."""
     queries, keys = (hw[0] * hw[1] for hw in place.grids)
-    if queries * keys > MOST_PAIRS or (kind == 'maps' and not run.changes_maps):
+    if queries * keys > MOST_PAIRS:
         return None
     return mean_map(run, kind, tensor, place)[0, -queries:, -keys:].float()
 
@@ -236,11 +237,64 @@ def rollout_heat(seen: Seen) -> Tensor:
 SOURCE = 'BViT, Fig. 7; Abnar and Zuidema 2020, Eq. 1'
 
 
-@measure('probability', SOURCE, 'probs', reduce=mean_map, estimate=nothing, most=FEW, draw='maps')
+@measure('probability', SOURCE, 'probs', reduce=mean_map, most=FEW, **FIGURE)
 def rollout(seen: Seen) -> Arrays:
     """Product over all blocks of the maps, averaged over heads, half identity and normalised by row: attention of the
     class token to the patches, or of all tokens where there is none."""
-    try:
-        return {'picture': seen.picture, '': rollout_heat(seen).float().cpu().numpy()}
-    except ValueError as error:  # the picture says so
-        return {'picture': seen.picture, 'target': np.array(str(error))}
+    return {'picture': seen.picture, '': rollout_heat(seen).float().cpu().numpy()}
+
+
+# --- pictures of maps ---
+
+
+@measure('ln of probability', 'Context Broadcasting, Fig. 10', 'probs', reduce=mean_map, most=FEW, **FIGURE)
+def class_attention(seen: Seen) -> Arrays:
+    """Logarithm of the attention of the class token to each token, mean over heads, a row for each block; tokens are
+    the class token and the patches in reading order."""
+    if not seen.run.has_class_token:
+        raise ValueError('it has no class token')
+    maps = [map_NN for [map_NN] in seen.found['probs'].values() if map_NN.shape[0] == map_NN.shape[1]]  # no pooled keys
+    rows = [map_NN[0].float().cpu().numpy() for map_NN in maps]
+    return {f'|image {seen.index}': np.log(np.maximum(rows, TINY))} if rows else {}
+
+
+def _central(run: Run, kind: str, tensor: Tensor, place: Place) -> np.ndarray:
+    """The attention of the central patch to the patches, by head, normalised again."""
+    row, column = centre_token(place.layout.hw)
+    query = place.layout.num_prefix + row * place.layout.hw[1] + column
+    maps_Hhw = attention_received(tensor, place.layout, place.key_layout, query)[0]
+    return (maps_Hhw / maps_Hhw.sum((1, 2), keepdim=True)).float().cpu().numpy()
+
+
+@measure('nats', 'Context Broadcasting, Fig. 3b', 'probs', reduce=_central, most=1, **FIGURE)
+def maps_by_entropy(seen: Seen) -> Arrays:
+    """Attention of the central patch to the patches, by head, and its entropy in nats, the row normalised again without
+    further tokens; maps at even steps between the lowest and the highest entropy of all blocks."""
+    maps = {
+        (float(entr(heads[head]).sum()), layer, head): heads[head]
+        for layer, heads in seen.found['probs'].items()
+        for head in range(len(heads))
+        if np.isfinite(heads[head]).all()  # a head with all of its attention elsewhere has none
+    }
+    if not maps:
+        return {}
+    wanted = np.linspace(min(maps)[0], max(maps)[0], MAPS)
+    chosen = dict.fromkeys(min(sorted(maps), key=lambda key, value=value: abs(key[0] - value)) for value in wanted)
+    named = {f'{key[0]:.2f} (block {key[1]}, head {key[2]})': maps[key] for key in chosen}
+    return {'picture': seen.picture, **named}
+
+
+@measure('weight', 'Refiner, Fig. 5', 'probs', 'maps', reduce=map_of_patches, most=1, **FIGURE)
+def refined_maps(seen: Seen) -> Arrays:
+    """Attention of every patch to every patch, mean over heads, before and after the plug that changes maps; of the
+    blocks of the paper's figure, at the same share of another depth."""
+    arrays: Arrays = {}
+    before, after = seen.found['probs'], seen.found['maps']
+    for layer in dict.fromkeys(round((number - 1) * (seen.run.blocks - 1) / 31) for number in OF_32):
+        if layer in before:
+            arrays[f'|block {layer}'] = before[layer].cpu().numpy()
+        if layer in after:
+            own = max((other for other in before if other <= layer), default=layer)
+            reused = '' if own == layer else f' (map of block {own})'
+            arrays[f'after the plug|block {layer}{reused}'] = after[layer].cpu().numpy()
+    return arrays

@@ -14,7 +14,6 @@ import contextlib
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -28,10 +27,8 @@ from vitplug.statistics.images import Arrays
 
 from ..measure import Seen, measure, together
 
-#: From images ``(1, C, H, W)`` to the last map ``(1, D, h, w)``.
-FeatureMap = Callable[[Tensor], Tensor]
-#: The numbers of a fit, by the names of the values.
-FITTED = {'sigma x': 'sigma_x', 'sigma y': 'sigma_y', 'centre x': 'x', 'centre y': 'y', 'R²': 'r_squared'}
+# What a fit gives.
+FITTED = 'sigma x', 'sigma y', 'centre x', 'centre y', 'R²'
 # Least squares needs as many values as parameters.
 PARAMETERS = 5
 MOST_EVALUATIONS = 2000
@@ -52,10 +49,9 @@ def last_map(model: nn.Module, images: Tensor) -> Tensor:
     """
     network = getattr(model, 'backbone', None) or getattr(model, 'model', model)
     if not isinstance(network, PluggedModel):
-        of_timm = getattr(model, 'backbone', None) is None and hasattr(network, 'forward_features')
-        maps = network.forward_features(images) if of_timm else network(images)
-        if of_timm:
-            return _as_map(network, maps, images)
+        if getattr(model, 'backbone', None) is None and hasattr(network, 'forward_features'):  # of timm
+            return _as_map(network, network.forward_features(images), images)
+        maps = network(images)
         return maps if isinstance(maps, Tensor) else maps[-1]
     own = getattr(network, 'out_type', None)  # hosts without a choice give maps
     try:
@@ -78,10 +74,11 @@ def _as_map(model: nn.Module, maps: Tensor, images: Tensor) -> Tensor:
     return patches.mT.unflatten(2, hw)
 
 
-def input_gradient(features: FeatureMap, image: Tensor, alternating: bool = False) -> Tensor:
+def input_gradient(features: Callable[[Tensor], Tensor], image: Tensor, alternating: bool = False) -> Tensor:
     """The gradient ``(C, H, W)`` of the central token's mean over channels for one image ``(1, C, H, W)``.
 
-    Its mean over C, rectified, is what the image adds to the ERF. ``alternating`` signs the channels in turn.
+    ``features`` gives the last map ``(1, D, h, w)``. The mean over C, rectified, is what the image adds to the ERF.
+    ``alternating`` signs the channels in turn.
     """
     with torch.enable_grad():
         pixels = with_gradient(image)
@@ -96,68 +93,43 @@ def input_gradient(features: FeatureMap, image: Tensor, alternating: bool = Fals
 # --- Gaussians ---
 
 
-@dataclass(frozen=True)
-class GaussianFit:
-    """A Gaussian; all numbers are NaN where none was found. Positions and sigmas are in steps of the map.
-
-    Attributes:
-        amp: Its volume.
-        x, y: Column and row of its centre, counted from 0 at the middle of the first one.
-        sigma_x, sigma_y: Standard deviations along a row and along a column, above 0.
-        r_squared: The share of the map's variance that it explains, ``1 - var(residual) / var(map)``.
-    """
-
-    amp: float = math.nan
-    x: float = math.nan
-    y: float = math.nan
-    sigma_x: float = math.nan
-    sigma_y: float = math.nan
-    r_squared: float = math.nan
-
-    @property
-    def converged(self) -> bool:
-        """Whether there is a fit."""
-        return math.isfinite(self.r_squared)
-
-    def __str__(self) -> str:
-        if not self.converged:
-            return 'no fit'
-        return f'sigma {self.sigma_x:.2g} x {self.sigma_y:.2g}, R² {self.r_squared:.2f}'
-
-
-def fit_gaussian(image: Tensor | np.ndarray) -> GaussianFit:
+def fit_gaussian(image: Tensor | np.ndarray) -> dict[str, float]:
     """Fits a Gaussian to a map ``(h, w)`` by least squares; its volume is not negative and its centre on the map::
 
-        amp / (2 pi sigma_x sigma_y) * exp(-(x - x0)^2 / (2 sigma_x^2) - (y - y0)^2 / (2 sigma_y^2))
+        volume / (2 pi sigma_x sigma_y) * exp(-(x - x0)^2 / (2 sigma_x^2) - (y - y0)^2 / (2 sigma_y^2))
 
     The search starts from the paper's values (centre at 0.4 of the sides, sigmas of a fifteenth and a ninth of
     them) and from the map's peak; the better result counts. There is no fit to a constant, to numbers that are not
     finite, to a single row or fewer values than parameters, and none worse than a constant.
+
+    Returns:
+        ``'sigma x'`` and ``'sigma y'``, standard deviations along a row and along a column, above 0; ``'centre x'`` and
+        ``'centre y'``, column and row of the centre, counted from 0 at the middle of the first one, all in steps of the
+        map; and ``'R²'``, the share of the map's variance that it explains, ``1 - var(residual) / var(map)``. All are
+        NaN where there is no fit.
     """
     values = image.detach().cpu().double().numpy() if isinstance(image, torch.Tensor) else np.asarray(image, float)
     if values.size < PARAMETERS or min(values.shape) < 2 or not np.isfinite(values).all() or values.var() == 0:
-        return GaussianFit()
-    scale = np.abs(values).max()
-    values, last = values / scale, np.subtract(values.shape[::-1], 1)
+        return dict.fromkeys(FITTED, math.nan)
+    values, last = values / np.abs(values).max(), np.subtract(values.shape[::-1], 1)
     best = _best(values, bounds=False)
     # The search within bounds takes several times longer; what lies within them needs none.
     if best is None or best[0] * best[3] * best[4] < 0 or not ((best[1:3] >= 0) & (best[1:3] <= last)).all():
         best = _best(values, bounds=True)
     r_squared = -math.inf if best is None else 1 - (values - _gaussian(values.shape, *best)).var() / values.var()
     if r_squared <= 0:
-        return GaussianFit()
-    amp, x, y, sigma_x, sigma_y = map(float, best)
+        return dict.fromkeys(FITTED, math.nan)
+    _, x, y, sigma_x, sigma_y = map(float, best)
     # A pair of negative sigmas is the same Gaussian; one of them alone turns the sign of the volume.
-    amp *= math.copysign(scale, sigma_x * sigma_y)
-    return GaussianFit(amp, x, y, abs(sigma_x), abs(sigma_y), float(r_squared))
+    return dict(zip(FITTED, (abs(sigma_x), abs(sigma_y), x, y, float(r_squared)), strict=True))
 
 
-def _gaussian(hw: tuple[int, int], amp: float, x: float, y: float, sigma_x: float, sigma_y: float) -> np.ndarray:
+def _gaussian(hw: tuple[int, int], volume: float, x: float, y: float, sigma_x: float, sigma_y: float) -> np.ndarray:
     along_x, along_y = (
         np.exp(-((np.arange(side) - middle) ** 2) / (2 * sigma**2))
         for side, middle, sigma in ((hw[1], x, sigma_x), (hw[0], y, sigma_y))
     )
-    return amp / (2 * np.pi * sigma_x * sigma_y) * np.outer(along_y, along_x)
+    return volume / (2 * np.pi * sigma_x * sigma_y) * np.outer(along_y, along_x)
 
 
 def _best(values: np.ndarray, bounds: bool) -> np.ndarray | None:
@@ -204,9 +176,8 @@ def mean_field(fields: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _fit(units: Sequence[Arrays]) -> Arrays:
-    fit = fit_gaussian(mean_field([unit['field'] for unit in units]))
-    noise = {'rounding noise': np.array(1.0)} if units[0]['is noise'] else {}
-    return {value: np.array(getattr(fit, name)) for value, name in FITTED.items()} | noise
+    noise = {'rounding noise': 1.0} if units[0]['is noise'] else {}
+    return fit_gaussian(mean_field([unit['field'] for unit in units])) | noise
 
 
 @measure(

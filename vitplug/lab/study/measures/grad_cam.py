@@ -12,7 +12,6 @@ is added. Windows give their tokens in the order of the image, so every host wor
 import contextlib
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -22,18 +21,16 @@ from vitplug.adapters import host_of
 from vitplug.attention.precision import at_least_float32
 from vitplug.hosting import PluggedModel, with_gradient
 from vitplug.statistics.images import Arrays
+from vitplug.tasks.targets import Scores, Target
 
-from ..measure import FEW, Run, Seen, measure, nothing
+from ..measure import FEW, Seen, measure, nothing
 from .attention import mean_map, rollout_heat
-
-if TYPE_CHECKING:
-    from vitplug.tasks.targets import Scores, Target
 
 # Blocks of the picture, the last ones on which the score depends; steps of pixel flipping.
 BLOCKS, STEPS = 2, 10
 
 
-def grad_cams(model: nn.Module, images: Tensor, target: 'Target | None' = None) -> tuple[dict[int, Tensor], 'Scores']:
+def grad_cams(model: nn.Module, images: Tensor, target: Target | None = None) -> tuple[dict[int, Tensor], Scores]:
     """The Grad-CAMs of all blocks in one forward and one backward, and the scores. The model stays as it is.
 
     Args:
@@ -82,26 +79,15 @@ def grad_cams(model: nn.Module, images: Tensor, target: 'Target | None' = None) 
 
 def over_image(heat_1hw: Tensor, seen: Seen, layer: int) -> np.ndarray:
     """The map ``(H, W)`` of a block over the pixels of an image."""
-    _, pixels = seen.run.backbone.place_block(layer, seen.size)
-    return pixels.interpolate(heat_1hw, seen.size)[0].float().cpu().numpy()
+    return seen.place(layer).pixels.interpolate(heat_1hw, seen.size)[0].float().cpu().numpy()
 
 
-def no_target(run: Run) -> str:
-    own = isinstance(getattr(run.model, 'backbone', None), PluggedModel)
-    return '' if own else 'its backbone is not one of vitplug'
-
-
-@measure(
-    'score', 'ReViT, Fig. 1 and 8; Selvaraju et al. 2017', estimate=nothing, most=FEW, why_not=no_target, draw='maps'
-)
+@measure('score', 'ReViT, Fig. 1 and 8; Selvaraju et al. 2017', estimate=nothing, most=FEW, draw='maps')
 def grad_cam(seen: Seen) -> Arrays:
     """ReLU of the tokens at the output of the attention branch, weighed by the mean gradient of a score: the logit of
     the predicted class, or the logits of the most frequent class's pixels; of the last two blocks that it depends on.
     """
-    try:
-        maps, scores = grad_cams(seen.run.model, seen.inputs)
-    except ValueError as error:  # of a detector, say: the picture says so
-        return dict(picture=seen.picture, target=np.array(str(error)))
+    maps, scores = grad_cams(seen.run.model, seen.inputs)
     heats = {f'block {layer}': over_image(maps[layer], seen, layer) for layer in sorted(maps)[-BLOCKS:]}
     return dict(picture=seen.picture, target=np.array(scores.names[0]), **heats)
 
@@ -122,15 +108,13 @@ def pixel_flipping(
     return np.array([score(np.where(rank_HW < count, colour, image_CHW)) for count in counts], float)
 
 
-def _no_scores(run: Run) -> str:
-    return no_target(run) if run.library == 'mmpretrain' else 'it is for classifiers'
-
-
-@measure('share', 'Samek et al. 2017', 'probs', reduce=mean_map, why_not=_no_scores)
+@measure('share', 'Samek et al. 2017', 'probs', reduce=mean_map)
 def map_scores(seen: Seen) -> Arrays:
     """Pixel flipping by Grad-CAM, by rollout and by random values: the score of the predicted class that is left, mean
     over 10 steps; low is good."""
     run, pixels, arrays = seen.run, seen.batch['inputs'][0], {}
+    if run.library != 'mmpretrain':
+        raise ValueError('it is for classifiers')
 
     def scores(image_CHW: np.ndarray) -> torch.Tensor:
         changed = torch.from_numpy(image_CHW).to(pixels)

@@ -39,19 +39,17 @@ def learned_statistics(backbone: PluggedModel) -> dict[str, dict[int, float]]:
     return statistics
 
 
-def _no_values(run: Run) -> str:
-    return '' if run.is_plugged and run.backbone.learned_values() else 'it has no plug with learned values'
-
-
 OF_MODEL = dict(estimate=of_model, most=1)
 VALUES = 'ReViT, Fig. 10; Gaussian Attention Bias; Context Broadcasting, Fig. 6'
 
 
-@measure('as learned', VALUES, why_not=_no_values, **OF_MODEL)
+@measure('as learned', VALUES, **OF_MODEL)
 def learned(seen: Seen) -> Arrays:
     """What plugs have learned, as it acts: alpha, A, sigma and Lambda of each block, over heads or channels; values
     that blocks share are given at each; the quantile ratio of a Lambda is its 10 % over its 90 % quantile."""
-    statistics = learned_statistics(seen.run.backbone)
+    statistics = learned_statistics(seen.run.backbone) if seen.run.is_plugged else {}
+    if not statistics:
+        raise ValueError('it has no plug with learned values')
     return {value: by_block(numbers, seen.run.blocks) for value, numbers in statistics.items()}
 
 
@@ -84,7 +82,7 @@ TABLE = 'Gaussian Attention Bias, Fig. 6 and Table 1'
 
 
 def _of_centre(run: Run, kind: str, tensor: Tensor, place: Place) -> Tensor | None:
-    return centre_bias(tensor, place.site)
+    return centre_bias(tensor, Site(place.layout, place.key_layout))
 
 
 @measure('tokens; R²: share', TABLE, 'bias', reduce=_of_centre, draw='fitted', **OF_MODEL)
@@ -93,17 +91,15 @@ def position_bias(seen: Seen) -> Arrays:
     subtracted: its standard deviations, and the share of the variance that it explains."""
     maps = seen.found['bias']
     fits = {layer: fit_gaussian(bias) for layer, bias in maps.items()}
-    values = {
-        value: by_block({layer: getattr(fit, name) for layer, fit in fits.items()}, seen.run.blocks)
-        for value, name in FITTED.items()
-    }
+    values = {name: by_block({layer: fit[name] for layer, fit in fits.items()}, seen.run.blocks) for name in FITTED}
     return values | {f'{SHOWN}block {layer:02}': bias.float().cpu().numpy() for layer, bias in maps.items()}
 
 
 def _of_shown(run: Run, kind: str, tensor: Tensor, place: Place) -> dict[int, np.ndarray] | None:
     """Of the patches that the paper shows, of the image or of a window: 0, 1, 2 and the last."""
-    patches = 0, 1, 2, prod(place.site.pairs.queries.hw) - 1
-    biases = biases_of(tensor, place.site, patches)
+    site = Site(place.layout, place.key_layout)
+    patches = 0, 1, 2, prod(site.pairs.queries.hw) - 1
+    biases = biases_of(tensor, site, patches)
     return None if biases is None else dict(zip(patches, biases.float().cpu().numpy(), strict=True))
 
 

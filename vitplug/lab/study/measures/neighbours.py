@@ -14,7 +14,7 @@ from vitplug.statistics.images import Arrays
 
 from ..measure import Measure, Run, Seen, measure, together
 from .fields import last_map
-from .scores import areas_of, mean_iou, of, void_label
+from .scores import areas_of, check, mean_iou, void_label
 
 # DINO's: neighbours, and the temperature of their weights.
 VOTERS, TEMPERATURE = 20, 0.07
@@ -35,12 +35,14 @@ def _features(seen: Seen) -> Tensor:
 
 def _image(seen: Seen) -> Arrays:
     """The mean of the patch tokens, and the class as one of zeros and ones."""
+    check(seen.run, 'mmpretrain')
     target_1C = F.one_hot(seen.batch['data_samples'][0].gt_label, len(seen.run.dataset.metainfo['classes'])).float()
     return {'features': _features(seen).flatten(1).mean(1)[None].numpy(), 'targets': target_1C.numpy()}
 
 
 def _patches(seen: Seen) -> Arrays:
     """Some patch features ``(t, D)``, and the shares of the classes in each of them ``(t, C)``."""
+    check(seen.run, 'mmseg')
     features_Dhw = _features(seen)
     shares_TC = patch_shares(label_map(seen), tuple(features_Dhw.shape[1:]), seen.run)
     known = np.flatnonzero(shares_TC.sum(1) > 0)  # patches that are all void teach nothing
@@ -98,10 +100,8 @@ def _predicted(run: Run, learn: Callable, features_ND: np.ndarray) -> np.ndarray
     return run.cache[learn].predict(features_ND)
 
 
-OF_IMAGES, OF_PATCHES = (
-    dict(bank=Measure(f'bank of {what}', 'Features of training images', '', '', observe), why_not=of(task))
-    for what, observe, task in (('images', _image, 'mmpretrain'), ('patches', _patches, 'mmseg'))
-)
+OF_IMAGES = dict(bank=Measure('bank of images', 'Features of training images', '', '', _image))
+OF_PATCHES = dict(bank=Measure('bank of patches', 'Features of training images', '', '', _patches))
 
 
 @measure('points', 'DINO (Caron et al. 2021)', **OF_IMAGES)
@@ -121,7 +121,7 @@ def linear(seen: Seen) -> Arrays:
     return {'top-1': np.array(100.0 * (found == one['targets'].argmax()))}
 
 
-@measure('points', 'Hummingbird (Balazevic et al. 2023); DINO for the votes', estimate=together(mean_iou), **OF_PATCHES)
+@measure('points', 'Hummingbird (Balazevic 2023); DINO for the votes', estimate=together(mean_iou), **OF_PATCHES)
 def dense_knn(seen: Seen) -> Arrays:
     """mIoU of the votes of 20 neighbours by cosine, weighted by exp(similarity / 0.07), of up to 64 patches of each
     training image, enlarged to the label map as mmseg does with the logits of a head."""

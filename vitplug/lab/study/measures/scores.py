@@ -4,7 +4,7 @@ import contextlib
 import io
 import json
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -24,20 +24,18 @@ from ..runs import Run
 SCORES_OF = dict(mmpretrain='accuracy', mmseg='miou', mmdet='ap')
 
 
-def of(library: str) -> Callable[[Run], str]:
-    """Why a score does not apply to a run."""
-
-    def why_not(run: Run) -> str:
-        if not run.has_labels:
-            return f'{run.label} sees a folder of images without labels: name a split'
-        return '' if run.library == library else f'it is of {library}, and the model of {run.library}'
-
-    return why_not
+def check(run: Run, library: str) -> None:
+    """Raises a ValueError if a score of a library's task does not apply to a run."""
+    if not run.has_labels:
+        raise ValueError(f'{run.label} sees a folder of images without labels: name a split')
+    if run.library != library:
+        raise ValueError(f'it is of {library}, and the model of {run.library}')
 
 
-@measure('points', 'all five papers', predicts=True, why_not=of('mmpretrain'))
+@measure('points', 'all five papers', predicts=True)
 def accuracy(seen: Seen) -> Arrays:
     """Share of the images whose class is the best one, or among the best five."""
+    check(seen.run, 'mmpretrain')
     right, scores, among = seen.run.right(seen.sample), seen.sample.pred_score, seen.run.among
     if among is not None:
         right, scores = [among.index(one) for one in right if one in among], scores[list(among)]
@@ -78,12 +76,10 @@ def mean_iou(units: Sequence[Arrays]) -> Arrays:
     return {'mIoU': 100 * np.mean(both[there] / either[there]) if there.any() else np.array(np.nan)}
 
 
-OF_SCENES = dict(estimate=together(mean_iou), predicts=True, why_not=of('mmseg'))
-
-
-@measure('points', 'Context Broadcasting, Tables 7 and 12', **OF_SCENES)
+@measure('points', 'Context Broadcasting, Tables 7 and 12', estimate=together(mean_iou), predicts=True)
 def miou(seen: Seen) -> Arrays:
     """Mean over classes of intersection over union of all pixels."""
+    check(seen.run, 'mmseg')
     return areas_of(seen.run, *(seen.sample.get(key).data.squeeze() for key in ('pred_sem_seg', 'gt_sem_seg')))
 
 
@@ -114,8 +110,6 @@ def _evaluated(metric, found: list[dict], kind: str, images: Sequence[int]):
     """COCO's evaluation with its matches; as mmdet sets it up, for all areas together."""
     from mmdet.datasets.api_wrappers import COCOeval
 
-    if kind == 'segm':  # as mmdet: areas are those of the masks
-        found = [{key: value for key, value in one.items() if key != 'bbox'} for one in found]
     # COCO loads no empty list.
     nothing = dict(image_id=images[0], category_id=metric.cat_ids[0], bbox=[0, 0, 1, 1], score=0.0)
     evaluation = COCOeval(metric._coco_api, metric._coco_api.loadRes(found or [nothing]), kind if found else 'bbox')
@@ -136,9 +130,10 @@ def _precision(evaluation, name: str, images: Sequence[int]) -> Arrays:
     return {name: np.asarray(100 * precision[there].mean() if there.any() else np.nan)}
 
 
-@measure('points', 'Gaussian Attention Bias, Table 4', estimate=_average_precision, predicts=True, why_not=of('mmdet'))
+@measure('points', 'Gaussian Attention Bias, Table 4', estimate=_average_precision, predicts=True)
 def ap(seen: Seen) -> Arrays:
     """COCO's average precision over IoUs from 0.5 to 0.95, of boxes, and of masks where the metric has them."""
+    check(seen.run, 'mmdet')
     metric = coco_metric(seen.run)
     metric.results = []
     metric.process({}, [seen.sample.to_dict()])
@@ -152,13 +147,12 @@ def ap(seen: Seen) -> Arrays:
 # --- loss ---
 
 
-def _no_loss(run: Run) -> str:
-    return 'the losses of detectors draw samples of boxes' if run.library == 'mmdet' else of(run.library)(run)
-
-
-@measure('nats', 'Context Broadcasting, Fig. 9', predicts=True, why_not=_no_loss)
+@measure('nats', 'Context Broadcasting, Fig. 9', predicts=True)
 def loss(seen: Seen) -> Arrays:
     """Cross entropy of the predicted probabilities, of the image or of its pixels with a class."""
+    check(seen.run, seen.run.library)
+    if seen.run.library == 'mmdet':
+        raise ValueError('the losses of detectors draw samples of boxes')
     if seen.run.library == 'mmpretrain':
         scores, label = seen.sample.pred_score.double(), seen.sample.gt_label
         if scores.min() < 0 or abs(scores.sum() - 1) > 1e-3 or label.numel() != 1:

@@ -1,4 +1,4 @@
-"""Centred kernel alignment (CKA) with linear kernels: how similar two layers represent the same examples.
+"""How similar features are: the patch tokens that a block hands on, and two layers by their centred kernel alignment.
 
 CKA depends on inner products alone: of a group of m images, the centred Gram matrices ``(layers, m, m)`` in float64 are
 kept, of each block's tokens, flattened. CKA is 1 for features that a rotation and one scale turn into each other.
@@ -9,7 +9,7 @@ Two estimates of the same quantity:
   for unrelated features where there are more numbers than images;
 - the unbiased HSIC_1 (Song et al., 2012) summed over groups (Nguyen et al., arXiv 2010.15327, Eq. 3).
 
-Shape suffixes: L layers, M images.
+Shape suffixes: B images, N patch tokens, D width; L layers, M images.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,14 +19,65 @@ from operator import itemgetter
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from vitplug.statistics.images import Arrays, Estimate, jackknife
+from vitplug.attention.precision import at_least_float32
+from vitplug.statistics.images import Arrays, Estimate, evenly_spaced, jackknife
 
-from ..measure import Measure, Run, definition
+from ..measure import Measure, Run, Seen, definition, measure, nothing
+from ..places import Place
+from .attention import MOST_PAIRS, of_blocks
 
 # Images whose features are compared at a time; the fewest: the unbiased estimate needs four, and one is left out.
 GROUP, LEAST = 32, 5
+
+# --- tokens ---
+
+
+def feature_similarity(tokens_BND: Tensor) -> Tensor:
+    """Cosine similarity between all tokens of each image, ``(B, N, N)`` (ReViT, arXiv 2402.11301).
+
+    A token of zeros is similar to none, itself included: 0.
+    """
+    unit_BND = F.normalize(tokens_BND.to(at_least_float32(tokens_BND.dtype)), dim=-1)
+    return unit_BND @ unit_BND.mT
+
+
+def mean_similarity(tokens_BND: Tensor) -> Tensor:
+    """Mean cosine similarity of two different tokens ``(B,)``, without the ``N x N`` pairs; NaN for a single token.
+
+    All pairs together are the squared length of the summed unit vectors, ``sum_ij u_i u_j = |sum_i u_i|^2``.
+    """
+    count, wide = tokens_BND.shape[1], at_least_float32(tokens_BND.dtype)
+    unit_BND = F.normalize(tokens_BND.to(wide), dim=-1).double()
+    pairs_B = unit_BND.sum(1).square().sum(1) - unit_BND.square().sum((1, 2))
+    return (pairs_B / torch.tensor(count * (count - 1))).to(wide)
+
+
+def _similarity(tokens: Tensor, place: Place) -> Tensor:
+    """Mean cosine similarity of two different patch tokens of an image at a block's output."""
+    return mean_similarity(tokens[:, place.layout.num_prefix :])
+
+
+SIMILARITY = of_blocks('feature_similarity', 'cosine', 'ReViT, Fig. 3', {'similarity': _similarity}, 'block')
+
+
+def _pairs(run: Run, kind: str, tensor: Tensor, place: Place) -> np.ndarray | None:
+    if tensor.shape[1] ** 2 > MOST_PAIRS:
+        return None
+    return feature_similarity(tensor[:, place.layout.num_prefix :])[0].float().cpu().numpy()
+
+
+@measure('cosine', 'ReViT, Fig. 3', 'block', reduce=_pairs, most=1, estimate=nothing, draw='maps')
+def token_pairs(seen: Seen) -> Arrays:
+    """Cosine similarity of every two patch tokens of an image at a block's output."""
+    pairs = list(seen.found['block'].items())
+    chosen = [pairs[at] for at in evenly_spaced(len(pairs), 12)]
+    return {f'|block {layer}': one for layer, one in chosen}
+
+
+# --- layers ---
 
 
 def centred_grams(layers: Iterable[Tensor]) -> Tensor:
@@ -88,7 +139,7 @@ def of_images(units: Sequence[Arrays], images: Sequence[tuple[int, int]]) -> Ite
         yield torch.from_numpy(units[number]['grams'])[:, chosen][:, :, chosen]
 
 
-# --- the measures ---
+# --- the measures of layers ---
 
 
 def _joined(images: Sequence[Mapping[int, Tensor]]) -> Arrays:
@@ -96,28 +147,21 @@ def _joined(images: Sequence[Mapping[int, Tensor]]) -> Arrays:
     return {'grams': centred_grams(layers).cpu().numpy()}
 
 
-def even_groups(count: int) -> list[list[int]]:
-    """Groups of up to 32 images."""
-    _check(count, LEAST)
-    return [part.tolist() for part in np.array_split(np.arange(count), -(-count // GROUP))]
-
-
-def drawn_batches(count: int, batch: int, batches: int) -> list[list[int]]:
-    """Batches of images drawn at random, the same ones in every call."""
-    _check(count, batch * batches)
-    drawn = np.random.default_rng(0).permutation(count)[: batch * batches]
-    return np.sort(drawn.reshape(batches, batch)).tolist()
-
-
-def _check(count: int, least: int) -> None:
+def groups_of(count: int, size: int = GROUP, batches: int | None = None) -> list[list[int]]:
+    """Even groups of at most ``size`` images, or ``batches`` drawn at random, the same ones in every call."""
+    least = size * batches if batches else LEAST
     if count < least:
         raise ValueError(f'CKA needs {least} images of one size, there are {count}; --num sets how many are taken')
+    if batches:
+        drawn = np.random.default_rng(0).permutation(count)[:least]
+        return np.sort(drawn.reshape(batches, size)).tolist()
+    return [part.tolist() for part in np.array_split(np.arange(count), -(-count // size))]
 
 
 #: By the end of the name: groups of images, CKA of their Gram matrices, words and source.
-OF_32, OF_1000 = partial(drawn_batches, batch=32, batches=10), partial(drawn_batches, batch=1000, batches=1)
+OF_32, OF_1000 = partial(groups_of, size=32, batches=10), partial(groups_of, size=1000, batches=1)
 ESTIMATORS = {
-    '': (even_groups, of_sums, f'unbiased HSIC summed over groups of up to {GROUP} images', 'Nguyen 2021'),
+    '': (groups_of, of_sums, f'unbiased HSIC summed over groups of up to {GROUP} images', 'Nguyen 2021'),
     '-paper-refiner': (OF_32, of_batches, 'biased HSIC, mean of 10 batches of 32', 'Refiner A.4'),
     '-paper-bvit': (OF_1000, of_batches, 'biased HSIC of 1000 images', 'BViT, Eq. 9'),
 }
