@@ -55,9 +55,9 @@ class Study:
         An image that is left out late, as one that an attack cannot change, leaves the groups of images that ran before
         without it: they are made again.
         """
-        self.conditions = [one.of_first(self._top_1) if one.of_first else one for one in self.conditions]
         known = None
         try:
+            self.conditions = [one.of_first(self._top_1) if one.of_first else one for one in self.conditions]
             while known != len(self.skipped):
                 known = len(self.skipped)
                 self.found, self.left_out = {measure: [] for measure in self.measures}, {}
