@@ -11,6 +11,7 @@ from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 from PIL import Image
 
+from vitplug.config.parts import difference
 from vitplug.config.reading import read_config
 from vitplug.config.text import text
 from vitplug.runs.new_experiment import (
@@ -209,12 +210,22 @@ def test_small_data_is_trained_in_many_steps(tmp_path):
     assert (cfg.default_hooks.checkpoint.max_keep_ckpts, cfg.default_hooks.checkpoint.save_best) == (2, 'auto')
 
 
+def test_base_is_inherited_from_another_folder(tmp_path):
+    flowers(tmp_path / 'data')
+    base = tmp_path / 'base.py'
+    base.write_text(SMALL.format(DIGITS['classification']))
+    (tmp_path / 'made').mkdir()
+    assert new_experiment(tmp_path, 'classification', 'base.py', out='made/my.py').status == 0
+    base.write_text(base.read_text() + 'optim_wrapper = dict(optimizer=dict(lr=0.5))')
+    assert read_config(str(tmp_path / 'made/my.py')).optim_wrapper.optimizer.lr == 0.5
+
+
 @pytest.mark.parametrize(('steps', 'epochs'), [(1, 1), (10, 2), (300, 50)])
 def test_schedules_of_any_data(steps, epochs):
     base = Config(dict(train_dataloader={}))
     set_schedule(base, steps, epochs)
     warm_up, cosine = base.param_scheduler
-    assert 1 < warm_up['end'] <= max(2, epochs * steps // 10) and cosine['end'] == epochs
+    assert 1 < warm_up['end'] <= max(2, epochs * steps // 10) and cosine['end'] == 'max_epochs'
 
 
 def test_boxes_without_masks_take_the_mask_head_out(tmp_path):
@@ -345,13 +356,20 @@ def test_numbers_of_classes_wherever_they_stand():
         neck=dict(in_channels=[1, 2]),
     )
     cfg = Config(dict(default_scope='mmdet', model=model))
-    change_model(cfg, 2, None, False)
-    assert cfg.model.to_dict() == model | dict(
+    change_model(cfg, None, False)
+    assert eval(text(difference(model, cfg.model.to_dict())), dict(num_classes=2)) == dict(
         head=dict(num_classes=2, loss=dict(class_weight=[1.0, 1.0, 0.1])),
         heads=[dict(type='A', num_classes=2), dict(type='B', num_classes=2)],
         decoders=[dict(num_classes=2, loss=dict(class_weight=None)), dict(type='C')],
-        fusion=dict(num_things_classes=2, num_stuff_classes=0),
+        fusion=dict(num_things_classes=2),
     )
+
+
+def test_difference_is_merged_to_the_whole():
+    old = dict(a=dict(b=1, c=2), d=[1, dict(e=2)], f=dict(g=1), h=None)
+    new = dict(a=dict(b=1, c=3), d=[1], f=dict(i=1), h=dict(j=1))
+    changes = difference(old, new)
+    assert changes['a'] == dict(c=3) and Config._merge_a_into_b(changes, old) == new
 
 
 @pytest.mark.parametrize(

@@ -86,12 +86,29 @@ def data_places(cfg, split: str) -> Iterator[tuple[str, Path]]:
                 yield f'{path}.{key}', Path(place)
 
 
-def pipeline_of(loader: Mapping) -> Sequence[Mapping]:
-    """The steps of the pipeline of a loader's data set, the first one of several."""
-    dataset = loader['dataset']
+def pipeline_of(loader: Mapping) -> tuple[str, Sequence[Mapping]]:
+    """The pipeline of a loader's data set, the first one of several: its place in the loader, and its steps."""
+    place, dataset = 'dataset', loader['dataset']
     while 'pipeline' not in dataset:
+        place += '.dataset' if dataset.get('dataset') else '.datasets[0]'
         dataset = dataset.get('dataset') or dataset['datasets'][0]
-    return dataset['pipeline']
+    return f'{place}.pipeline', dataset['pipeline']
+
+
+def difference(old: Mapping, new: Mapping) -> dict:
+    """The parts in which a config differs from its base, as mmengine merges them into it."""
+    changes = {}
+    for key, value in new.items():
+        before = old.get(key)
+        if key in old and value == before:
+            continue
+        if isinstance(before, Mapping) and isinstance(value, Mapping) and before.keys() <= value.keys():
+            changes[key] = difference(before, value)
+        elif key in old and isinstance(value, Mapping):
+            changes[key] = {'_delete_': True, **value}
+        else:
+            changes[key] = value
+    return changes
 
 
 def model_settings(cfg: Mapping) -> dict:

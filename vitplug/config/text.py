@@ -1,12 +1,20 @@
-"""Values as the text of a config."""
+"""Values and expressions as the text of a config."""
 
 import inspect
 import math
 from collections.abc import Mapping
 
 
+class Code(str):
+    """An expression of a config, such as the name of a variable."""
+
+    __slots__ = ()
+
+
 def text(value, indent: int = 0) -> str:
     """A value as a config has it, in lines of 120 columns."""
+    if isinstance(value, Code):
+        return str(value)
     if isinstance(value, Mapping):
         are_names = all(isinstance(key, str) and key.isidentifier() for key in value)
         opening, closing = ('dict(', ')') if are_names else ('{', '}')

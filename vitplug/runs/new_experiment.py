@@ -1,5 +1,7 @@
 """Writes the config of an experiment on one's own data: behind `tools/misc/new_experiment.py`.
 
+It is a child of another config, and has what differs from it.
+
 One layout for each task; names of splits may go on (`train2017`, `valid`), and a test is not needed::
 
     classification   train/ val/ test/ with one folder for each class
@@ -10,6 +12,7 @@ Here places and names are found; whether files match is for :func:`.checks.check
 """
 
 import argparse
+import inspect
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -17,11 +20,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mmengine.config import Config
+from mmengine.runner import Runner
 
 from vitplug.commands import call, command_parser
-from vitplug.config.parts import pipeline_of
-from vitplug.config.reading import CONFIG_HELP, PLUGS_KEY, READ, read_config
-from vitplug.config.text import config_text
+from vitplug.config.parts import difference, pipeline_of
+from vitplug.config.reading import CONFIG_HELP, PLUGS_KEY, read_config
+from vitplug.config.text import Code, config_text, text
 from vitplug.errors import printable
 from vitplug.files.folders import IMAGE_SUFFIXES, names_in
 from vitplug.files.named import check_new_file, check_weights
@@ -34,6 +38,7 @@ from .checks.classes import model_parts
 
 SPLITS = ('train', 'val', 'test')
 FROM_SCRATCH = 'none'
+HOOKS = 'vitplug::_base_/hooks.py'
 # A batch has at most this part of an epoch's images, so that small data is trained in many steps, and never one image
 # alone, which batch norms of one value cannot train on.
 STEPS_OF_AN_EPOCH = 10
@@ -116,7 +121,7 @@ def read_detection(root: Path, names: Sequence[str]) -> OwnData:
 READERS = dict(mmdet=read_detection, mmseg=read_segmentation, mmpretrain=read_classification)
 
 
-def load_own_data(cfg: Config, root: Path, data: OwnData, with_masks: bool) -> None:
+def load_own_data(cfg: Config, data: OwnData, with_masks: bool) -> None:
     """Has loaders and evaluators read data of one's own; a test without annotations is the validation."""
     # Label 0 is a class, and masks are loaded where they are learnt.
     off = ('reduce_zero_label',) if with_masks else ('reduce_zero_label', 'with_mask')
@@ -125,39 +130,42 @@ def load_own_data(cfg: Config, root: Path, data: OwnData, with_masks: bool) -> N
         if split not in data.splits:
             cfg[loader], cfg[metric] = cfg.val_dataloader, cfg.val_evaluator
             continue
-        steps = [{**step, **{key: False for key in off if step.get(key)}} for step in pipeline_of(cfg[loader])]
-        own = dict(data_root=f'{root.as_posix()}/', metainfo=dict(classes=tuple(data.classes)))
-        dataset = dict(data.splits[split], **own, test_mode=split != 'train', pipeline=steps)
+        place, steps = pipeline_of(cfg[loader])
+        changed = [{**step, **{key: False for key in off if step.get(key)}} for step in steps]
+        own = dict(data_root=Code('data_root'), metainfo=dict(classes=Code('classes')), test_mode=split != 'train')
+        pipeline = changed if changed != list(steps) else Code(f'_base_.{loader}.{place}')
+        dataset = dict(data.splits[split], **own, pipeline=pipeline)
         cfg[loader] = {**cfg[loader], 'dataset': dataset}
         if split != 'train':
             cfg[metric] = data.metric
             if 'ann_file' in dataset:
                 kinds = ['bbox', 'segm'] if with_masks else 'bbox'
-                cfg[metric] = dict(data.metric, ann_file=(root / dataset['ann_file']).as_posix(), metric=kinds)
+                cfg[metric] = dict(data.metric, ann_file=Code(f'data_root + {dataset["ann_file"]!r}'), metric=kinds)
 
 
-def change_model(cfg: Config, number: int, weights: str | None, without_masks: bool) -> None:
+def change_model(cfg: Config, weights: str | None, without_masks: bool) -> None:
     """Gives a model weights (None for the base's), the number of classes, and no head for masks that are absent."""
     if weights is not None:
         init = None if weights == FROM_SCRATCH else dict(type='vitplug.Pretrained', checkpoint=weights)
         cfg.model.backbone['init_cfg'] = init
-        cfg.model.pop('pretrained', None)
+        if cfg.model.get('pretrained'):
+            cfg.model.pretrained = None
     if without_masks:
         if 'mask_head' not in (cfg.model.get('roi_head') or {}):
             raise ValueError(f'--base: {cfg.model.type} needs masks, and no object has one: choose a detector of boxes')
         cfg.model.roi_head.update(mask_head=None, mask_roi_extractor=None)
     for settings in (part for _, part, names in model_parts(cfg) if 'backbone' not in names):
-        settings.update({key: number for key in ('num_classes', 'num_things_classes') if key in settings})
+        settings.update({key: Code('num_classes') for key in ('num_classes', 'num_things_classes') if key in settings})
         weights = settings.get('class_weight')
         if isinstance(weights, list | tuple):
             # A last weight for no object stays, weights of single classes are dropped.
             alike = len({*weights[:-1]}) == 1 and weights[0] != weights[-1]
-            settings['class_weight'] = [weights[0]] * number + [weights[-1]] if alike else None
+            settings['class_weight'] = Code(f'[{weights[0]!r}] * num_classes + [{weights[-1]!r}]') if alike else None
 
 
 def set_schedule(cfg: Config, steps: int, epochs: int) -> None:
     """Sets a warm-up, then half a cosine, over epochs of ``steps`` iterations, with a validation after each."""
-    cfg.train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=epochs, val_interval=1)
+    cfg.train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=Code('max_epochs'), val_interval=1)
     if 'Infinite' in str(cfg.train_dataloader.get('sampler')):  # of a base that counts iterations
         # Batch norms of one value, as in a last batch of one image, cannot be trained.
         cfg.train_dataloader.update(sampler=dict(type='DefaultSampler', shuffle=True), drop_last=True)
@@ -165,19 +173,35 @@ def set_schedule(cfg: Config, steps: int, epochs: int) -> None:
     # mmengine's warm-up of one step never ends.
     warm_up = max(2, min(LONGEST_WARM_UP, epochs * steps // 10))
     rising = dict(type='LinearLR', start_factor=0.01, by_epoch=False, end=warm_up)
-    cosine = dict(type='CosineAnnealingLR', eta_min=0.0, by_epoch=True, end=epochs, convert_to_iter_based=True)
-    cfg.param_scheduler = [rising, cosine]
-    hooks = read_config('vitplug::_base_/hooks.py').vitplug_hooks
+    cosine = dict(type='CosineAnnealingLR', eta_min=0.0, by_epoch=True, end=Code('max_epochs'))
+    cfg.param_scheduler = [rising, dict(cosine, convert_to_iter_based=True)]
+    hooks = read_config(HOOKS).vitplug_hooks
     # Beside the best checkpoint; those of all epochs would fill a disk.
     hooks.checkpoint.update(by_epoch=True, interval=1, max_keep_ckpts=2, save_best='auto')
     cfg.default_hooks = {**hooks, **(cfg.get('default_hooks') or {}), 'checkpoint': hooks.checkpoint}
+
+
+def child_of(base: Config, name: str, cfg: Config) -> tuple[str | list[str], dict]:
+    """The bases and the settings of a child of ``base``, which goes by a name, that is equal to a config."""
+    changes = difference(base.to_dict(), cfg.to_dict())
+    for kind in ('dataloader', 'evaluator'):
+        if f'val_{kind}' in changes and changes[f'val_{kind}'] == changes.get(f'test_{kind}'):
+            changes[f'test_{kind}'] = Code(f'val_{kind}')
+    hooks = changes.get('default_hooks', {})
+    lacks_hooks = hooks.keys() == read_config(HOOKS).vitplug_hooks.keys() and 'vitplug_hooks' not in base
+    if lacks_hooks:
+        checkpoint = text(hooks['checkpoint'], indent=4)
+        changes['default_hooks'] = Code(f'dict(\n    _base_.vitplug_hooks,\n    checkpoint={checkpoint},\n)')
+    # In the order of mmengine, which has validations before tests.
+    settings = {key: changes[key] for key in inspect.signature(Runner).parameters if key in changes}
+    return [name, HOOKS] if lacks_hooks else name, settings
 
 
 def config_of(args: argparse.Namespace) -> str:
     """The text of a config; ValueError or OSError if data, base or plugs cannot be used."""
     if args.pretrained not in (None, FROM_SCRATCH):
         check_weights(args.pretrained, option='--pretrained')
-    cfg = read_config(args.base, {PLUGS_KEY: args.plugs})
+    base, cfg = read_config(args.base), read_config(args.base, {PLUGS_KEY: args.plugs})
     check_scope(cfg)
     names = [name.strip() for name in args.classes.split(',') if name.strip()]
     if bool(names) != (cfg.default_scope == 'mmseg'):
@@ -188,18 +212,28 @@ def config_of(args: argparse.Namespace) -> str:
     if data.images < SMALLEST_BATCH:
         raise ValueError(f'--data {args.data}: {data.images} training images are no batch: add some')
     batch = min(cfg.train_dataloader.batch_size, max(SMALLEST_BATCH, data.images // STEPS_OF_AN_EPOCH))
-    loads_masks = any(step.get('with_mask') for step in pipeline_of(cfg.train_dataloader))
-    change_model(cfg, len(data.classes), args.pretrained, loads_masks and not data.has_masks)
-    load_own_data(cfg, args.data, data, loads_masks and data.has_masks)
+    loads_masks = any(step.get('with_mask') for step in pipeline_of(cfg.train_dataloader)[1])
+    change_model(cfg, args.pretrained, loads_masks and not data.has_masks)
+    load_own_data(cfg, data, loads_masks and data.has_masks)
     set_schedule(cfg, math.ceil(data.images / batch), args.epochs)
-    cfg.train_dataloader.batch_size = batch
+    cfg.train_dataloader.batch_size = Code('batch_size')
     if 'base_batch_size' in (cfg.get('auto_scale_lr') or {}):
         cfg.auto_scale_lr.enable = True
+    # A file is named from the folder of the new config.
+    name = args.base if '::' in args.base else Path(os.path.relpath(args.base, args.out.parent)).as_posix()
+    bases, settings = child_of(base, name, cfg)
+    variables = dict(
+        _base_=bases,
+        data_root=f'{args.data.as_posix()}/',
+        classes=tuple(data.classes),
+        num_classes=Code('len(classes)'),
+        batch_size=batch,
+        max_epochs=args.epochs,
+    )
     task = TASKS[cfg.default_scope].name.capitalize()
     title = f'{task} of {len(data.classes)} classes, {data.images} training images.'
-    # The helpers of the base have been used.
-    settings = {name: value for name, value in cfg.items() if name in READ - {'data_help'}}
-    return f'# {title}\n# {printable(call("train", [str(args.out)]))}\n{config_text(settings)}'
+    command = printable(call('train', [str(args.out)]))
+    return f'# {title}\n# {command}\n{config_text(variables)}\n{config_text(settings)}'
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -221,6 +255,5 @@ def main(argv: Sequence[str] | None = None) -> None:
     except Exception:
         args.out.unlink()
         raise
-    classes = cfg.train_dataloader.dataset.metainfo.classes
-    title = f'{args.out}: {len(classes)} classes ({", ".join(classes[:8])})'
+    title = f'{args.out}: {len(cfg.classes)} classes ({", ".join(cfg.classes[:8])})'
     print('\n'.join(map(printable, (title, *remarks, f'next: {call("check", [str(args.out)])}'))))

@@ -354,7 +354,7 @@ def _drawn(cfg: Config) -> nn.Module:
 
 def _run(label: str, cfg: Config, model: nn.Module, images: str, device: str | None, seed: int = 0) -> Run:
     model = model.to(device or get_device()).eval().requires_grad_(False)
-    pipeline, source = list(pipeline_of(cfg.test_dataloader)), source_of(cfg, images)
+    pipeline, source = list(pipeline_of(cfg.test_dataloader)[1]), source_of(cfg, images)
     content: list[str | bytes] = [*map(repr, (cfg.model, pipeline, cfg.get('test_evaluator'), source))]
     for name, value in sorted(model.state_dict().items()):
         value = value.detach().cpu().contiguous()
