@@ -212,12 +212,10 @@ def test_small_data_is_trained_in_many_steps(tmp_path):
 
 def test_base_is_inherited_from_another_folder(tmp_path):
     flowers(tmp_path / 'data')
-    base = tmp_path / 'base.py'
-    base.write_text(SMALL.format(DIGITS['classification']))
-    (tmp_path / 'made').mkdir()
-    assert new_experiment(tmp_path, 'classification', 'base.py', out='made/my.py').status == 0
+    (base := tmp_path / 'base.py').write_text(SMALL.format(DIGITS['classification']))
+    assert new_experiment(tmp_path, 'classification', 'base.py', out='data/my.py').status == 0
     base.write_text(base.read_text() + 'optim_wrapper = dict(optimizer=dict(lr=0.5))')
-    assert read_config(str(tmp_path / 'made/my.py')).optim_wrapper.optimizer.lr == 0.5
+    assert read_config(str(tmp_path / 'data/my.py')).optim_wrapper.optimizer.lr == 0.5
 
 
 @pytest.mark.parametrize(('steps', 'epochs'), [(1, 1), (10, 2), (300, 50)])
@@ -368,8 +366,7 @@ def test_numbers_of_classes_wherever_they_stand():
 def test_difference_is_merged_to_the_whole():
     old = dict(a=dict(b=1, c=2), d=[1, dict(e=2)], f=dict(g=1), h=None)
     new = dict(a=dict(b=1, c=3), d=[1], f=dict(i=1), h=dict(j=1))
-    changes = difference(old, new)
-    assert changes['a'] == dict(c=3) and Config._merge_a_into_b(changes, old) == new
+    assert Config._merge_a_into_b(difference(old, new), old) == new
 
 
 @pytest.mark.parametrize(
