@@ -27,7 +27,7 @@ from vitplug.plugs import (
     LocalitySelfAttention,
     PlugSet,
 )
-from vitplug.plugs.entmax_attention import _Entmax
+from vitplug.plugs.entmax_attention import NEAR, _Entmax
 from vitplug.plugs.softpick_attention import Softpick
 
 HOSTS = {'vit': vit, 'swin': swin}
@@ -152,7 +152,9 @@ def test_thresholds_of_entmax_are_exact(alpha, is_learned, dtype):
     tolerance = dict(rtol=2e-4, atol=2e-6) if dtype == torch.float32 else dict(rtol=1e-9, atol=1e-13)
     for row in rows:
         z = row.to(dtype)[None, None, None, None]
-        got = _Entmax.apply(z, torch.full((1,), alpha, dtype=dtype) if is_learned else alpha).squeeze((0, 1, 2, 3))
+        got = _Entmax.apply(z, torch.full((1,), alpha, dtype=dtype) if is_learned else alpha, NEAR).squeeze(
+            (0, 1, 2, 3)
+        )
         assert_close(got.double(), sums_to_one(row.to(dtype).double(), alpha), **tolerance)
 
 
@@ -161,13 +163,13 @@ def test_gradients_of_entmax(alpha):
     """Of logits and of alpha, by differences; rows that lie apart from where entries become 0."""
     z = torch.tensor([[3.0, 1.0, 0.2, -0.5], [0.1, 0.0, -0.1, 0.3]], dtype=torch.float64)[None, None, None]
     z.requires_grad_()
-    torch.autograd.gradcheck(lambda z: _Entmax.apply(z, alpha), z)
+    torch.autograd.gradcheck(lambda z: _Entmax.apply(z, alpha, NEAR), z)
     learned = torch.full((1,), alpha, dtype=torch.float64).requires_grad_()
     if alpha > 1:
-        torch.autograd.gradcheck(_Entmax.apply, (z, learned))
+        torch.autograd.gradcheck(_Entmax.apply, (z, learned, NEAR))
     else:  # there is no entmax below: the gradient is the limit
         near = torch.full((1,), 1.0001, dtype=torch.float64).requires_grad_()
-        found = [gradients([_Entmax.apply(z, a)], [z, a]) for a in (learned, near)]
+        found = [gradients([_Entmax.apply(z, a, NEAR)], [z, a]) for a in (learned, near)]
         assert_close(*found, rtol=1e-2, atol=1e-3)
 
 

@@ -80,6 +80,6 @@ def _widened(q: Tensor, k: Tensor, bias: QueryBias, scale: float) -> tuple[Tenso
     of_queries, of_keys = bias.widening(q.dtype)
     of_queries = of_queries.reshape(*q.shape[:-1], -1)
     more = -(q.shape[-1] + of_keys.shape[-1]) % WIDTH_OF_CALL
-    is_open = not isinstance(more, int)  # of a graph for all sizes, which must not depend on it
+    is_open = torch.compiler.is_compiling()  # a graph may be for all sizes, and must not depend on it
     of_queries, of_keys = (F.pad(t, (0, more)) if is_open or more else t for t in (of_queries / scale, of_keys))
     return torch.cat((q, of_queries), dim=-1), torch.cat((k, of_keys.expand(*k.shape[:2], -1, -1)), dim=-1)

@@ -69,26 +69,28 @@ class Entmax(LearnedVectors):
     def forward(self, logits: Tensor, site: Site, carry: Carry) -> Tensor:
         z = logits.to(at_least_float32(logits.dtype))
         if not self.is_learned:
-            return _Entmax.apply(z, self.alpha)
+            return _Entmax.apply(z, self.alpha, NEAR)
         if self.training:
             self.project_parameters()
-        return _Entmax.apply(z, self.entmax_alpha.to(z.dtype).clamp(1, 2))
+        return _Entmax.apply(z, self.entmax_alpha.to(z.dtype).clamp(1, 2), NEAR)
 
 
 class _Entmax(torch.autograd.Function):
     """Over the last axis of ``(B, W, H, Nq, Nk)``, with a number as alpha, or a tensor ``(H or 1,)`` from 1 to 2.
+
+    ``near`` is :data:`NEAR`, an argument for torch's compiler: with open sizes it fails at a module's number in here.
 
     The gradients are those of Correia et al., Eq. (9) and Proposition 1; at alpha = 1 its limit, half of
     ``p_i (sum_j p_j log^2 p_j - log^2 p_i)``.
     """
 
     @staticmethod
-    def forward(ctx: Any, z: Tensor, alpha: Tensor | float) -> Tensor:
-        ctx.alpha = None if isinstance(alpha, Tensor) else alpha
+    def forward(ctx: Any, z: Tensor, alpha: Tensor | float, near: float) -> Tensor:
+        ctx.near, ctx.alpha = near, None if isinstance(alpha, Tensor) else alpha
         if isinstance(alpha, Tensor):
             rest = alpha.detach().view(1, 1, -1, 1, 1) - 1
-            p = torch.where(rest < NEAR, z.softmax(-1), _by_newton(z, rest.clamp(min=NEAR)))
-        elif alpha - 1 < NEAR:
+            p = torch.where(rest < near, z.softmax(-1), _by_newton(z, rest.clamp(min=near)))
+        elif alpha - 1 < near:
             p = z.softmax(-1)
         else:
             p = _by_newton(z, alpha - 1)
@@ -97,22 +99,22 @@ class _Entmax(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None]:
         p, *learned = ctx.saved_tensors
         alpha = learned[0].view(1, 1, -1, 1, 1) if learned else ctx.alpha
         slope = _power(p, 2 - alpha)
         slope_of_one = slope / slope.sum(-1, keepdim=True)
         grad_z = slope * (grad - (slope_of_one * grad).sum(-1, keepdim=True))
         if not ctx.needs_input_grad[1]:
-            return grad_z, None
+            return grad_z, None, None
         logs = torch.where(p > 0, p.clamp(min=torch.finfo(p.dtype).tiny).log(), 0)
         entropy = -p * logs
-        rest = (alpha - 1).clamp(min=NEAR)
+        rest = (alpha - 1).clamp(min=ctx.near)
         of_power = (p - slope_of_one) / rest**2 + (entropy - slope_of_one * entropy.sum(-1, keepdim=True)) / rest
         of_softmax = p * ((p * logs**2).sum(-1, keepdim=True) - logs**2) / 2
-        by_alpha = grad * torch.where(alpha - 1 < NEAR, of_softmax, of_power)
+        by_alpha = grad * torch.where(alpha - 1 < ctx.near, of_softmax, of_power)
         dims = (0, 1, 3, 4) if alpha.numel() > 1 else (0, 1, 2, 3, 4)
-        return grad_z, by_alpha.sum(dims).view_as(learned[0])
+        return grad_z, by_alpha.sum(dims).view_as(learned[0]), None
 
 
 def _by_newton(z: Tensor, rest: Tensor | float) -> Tensor:
