@@ -17,6 +17,7 @@ from toy_training import ToyMetric, ToyModel, final_state, toy_config
 
 from vitplug.errors import TrainingStopped
 from vitplug.files import whole
+from vitplug.runs.hooks import checkpoint as checkpoints
 from vitplug.runs.hooks.checkpoint import CheckpointHook, WholeFiles, choose_start, last_checkpoint
 
 KINDS = ('epochs', 'iterations')
@@ -126,7 +127,7 @@ MOMENTS = {
     'in a validation': (ToyModel, 'val_step', 3),
     'while a metric is computed': (ToyMetric, 'compute_metrics', 1),
     'before a rename': (whole.os, 'replace', 3),
-    'before the first removal': (Path, 'unlink', 3),
+    'before the first removal': (checkpoints, 'discard', 3),
     'before the averaged weights': (EMAHook, 'after_train_iter', 17),
     'behind the last step': (CheckpointHook, 'after_train', 1),
 }
@@ -141,17 +142,22 @@ def test_killed_training_resumes_exactly(tmp_path, kind, uninterrupted, moment):
     assert_ends_alike(tmp_path, uninterrupted)
 
 
-def test_without_a_note_the_newest_checkpoint_counts(tmp_path):
-    for written, name in enumerate(('epoch_10.pth', 'epoch_2.pth', 'best_score_epoch_1.pth')):
-        (tmp_path / name).touch()
-        os.utime(tmp_path / name, (0, written))
+def test_without_a_note_the_newest_whole_checkpoint_counts(tmp_path):
+    for age, name in enumerate(('torn.pth', 'epoch_2.pth', 'epoch_10.pth', 'best_score_epoch_1.pth')):
+        torch.save({}, tmp_path / name)
+        os.utime(tmp_path / name, (0, 1e9 - age))
+    (tmp_path / 'torn.pth').write_bytes((tmp_path / 'torn.pth').read_bytes()[:-30])
+    os.utime(tmp_path / 'torn.pth', (0, 2e9))
+    cfg = Config(dict(work_dir=str(tmp_path), resume='auto'))
     for note in (None, '', 'gone/epoch_1.pth'):
         if note is not None:
             (tmp_path / 'last_checkpoint').write_text(note)
         assert last_checkpoint(tmp_path) == tmp_path / 'epoch_2.pth'
     for name in ('epoch_2.pth', 'epoch_10.pth'):
         (tmp_path / name).unlink()
-    cfg = Config(dict(work_dir=str(tmp_path), resume='auto'))
+    with pytest.raises(ValueError, match='none of its checkpoints is whole'):
+        choose_start(cfg)
+    (tmp_path / 'torn.pth').unlink()
     choose_start(cfg)
     assert (cfg.resume, cfg.load_from) == (False, None)
 
@@ -175,15 +181,15 @@ def test_one_checkpoint_is_left_where_one_is_asked_for(tmp_path, kind):
 
 
 def test_the_best_checkpoint_goes_when_the_next_one_is_there(tmp_path, kind):
-    seen, unlink = [], Path.unlink
+    seen, discard = [], checkpoints.discard
 
-    def noted(path, **settings):
+    def noted(path):
         if path.name.startswith('best_'):
             seen.append(len(list(tmp_path.glob('best_*'))))
-        unlink(path, **settings)
+        discard(path)
 
     def watched():
-        Path.unlink = noted
+        checkpoints.discard = noted
         train(tmp_path, kind)
         assert seen and set(seen) == {2}
 

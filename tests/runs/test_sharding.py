@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+import shutil
 import socket
 
 import pytest
@@ -13,6 +14,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from vitplug.checkpoints.files import read_checkpoint
+from vitplug.checkpoints.through_mmengine import load_from_file
 
 EXACT = dict(rtol=1e-10, atol=1e-10)
 
@@ -76,7 +78,7 @@ def trained(processes, work_dir, **settings):
 
 
 def state(path):
-    """All numbers of a checkpoint."""
+    """All numbers of a checkpoint, a file or a folder."""
     content = read_checkpoint(path)
     optimizer = {index: dict(values) for index, values in content['optimizer']['state'].items()}
     rates = [group['lr'] for group in content['optimizer']['param_groups']]
@@ -122,13 +124,23 @@ def test_four_processes_train_as_one(one, four):
 @pytest.mark.parametrize(('processes', 'sharded'), [(2, True), (0, False)])
 def test_a_training_of_four_goes_on_in_fewer(processes, sharded, four, tmp_path):
     """In shards of two, and in one process without shards, the next ten steps are the same."""
+    assert len(list((four / 'iter_2.pth').glob('*.distcp'))) == 4
     options = {'default_hooks.checkpoint.max_keep_ckpts': 2}
     trained(processes, tmp_path, sharded=sharded, resume=four / 'iter_2.pth', options=options)
     assert_close(end(tmp_path), end(four), **EXACT)
-    assert {path.name for path in tmp_path.glob('*pth*')} == {'iter_10.pth', 'iter_12.pth'}
+    kept = {path.name: path.is_dir() for path in tmp_path.iterdir() if 'pth' in path.name}
+    assert kept == dict.fromkeys(['iter_10.pth', 'iter_12.pth'], sharded)
 
 
 @pytest.mark.slow
 def test_a_file_goes_on_in_shards(one, four, tmp_path):
     trained(2, tmp_path, sharded=True, resume=one / 'iter_2.pth')
     assert_close(end(tmp_path), end(four), **EXACT)
+
+
+@pytest.mark.slow
+def test_a_folder_that_lacks_a_shard_is_refused(four, tmp_path):
+    shutil.copytree(four / 'iter_2.pth', tmp_path / 'iter_2.pth')
+    next((tmp_path / 'iter_2.pth').glob('__2*')).unlink()
+    with pytest.raises(ValueError, match='damaged or not whole'):
+        load_from_file(str(tmp_path / 'iter_2.pth'))

@@ -13,7 +13,7 @@ import torch
 from mmengine.runner.checkpoint import get_torch_safe_globals
 from torch import Tensor
 
-from vitplug.files.named import check_weights
+from vitplug.files.named import check_weights, is_sharded
 
 from .onnx_weights import read_onnx
 
@@ -60,8 +60,8 @@ def read_checkpoint(checkpoint: str | os.PathLike) -> Mapping:
     """Reads a checkpoint file onto the CPU, without running code in it unless torch's own variable says so.
 
     Args:
-        checkpoint: Path or address of a ``.safetensors`` or ``.onnx`` file, or of a file of ``torch.save`` with any
-            other suffix.
+        checkpoint: Path or address of a ``.safetensors`` or ``.onnx`` file, of a file of ``torch.save`` with any other
+            suffix, or path of the folder of a sharded checkpoint, whose tensors are put together.
 
     Returns:
         The file's content; of a safetensors or ONNX file its tensors.
@@ -72,6 +72,10 @@ def read_checkpoint(checkpoint: str | os.PathLike) -> Mapping:
     """
     path = local_file(checkpoint)
     check_weights(str(path), option='checkpoint')
+    if is_sharded(path):
+        from .shards import REST, read_shards  # torch.distributed.checkpoint, which few need
+
+        return read_shards(path, read_checkpoint(path / REST))
     try:
         return _read(path)
     except (OSError, MemoryError, ImportError):

@@ -5,6 +5,9 @@ from pathlib import Path
 
 from vitplug.spelling import hint
 
+# The file that makes a folder a sharded checkpoint, of the name that torch.distributed.checkpoint gives it.
+METADATA = '.metadata'
+
 
 def check_weights(path: str | None, option: str) -> None:
     """Checks that a checkpoint exists; an address (`https://...`) is left to mmengine.
@@ -12,7 +15,7 @@ def check_weights(path: str | None, option: str) -> None:
     Raises:
         FileNotFoundError: names the option, the path and close matches in its folder.
     """
-    if path is not None and not is_remote(path) and not Path(path).is_file():
+    if path is not None and not is_remote(path) and not is_checkpoint(path):
         raise FileNotFoundError(f'{option}: no such checkpoint: {path}{near_file(path, "*.pth")}')
 
 
@@ -27,6 +30,16 @@ def check_new_file(path: str | Path, option: str, suffixes: tuple[str, ...]) -> 
         raise ValueError(f'{option}: {path} must end in {" or ".join(suffixes)}')
     if os.path.lexists(path):
         raise FileExistsError(f'{option}: {path} exists and is not overwritten: choose another name')
+
+
+def is_checkpoint(path: str | Path) -> bool:
+    """True for a file, and for a folder that holds a sharded checkpoint."""
+    return Path(path).is_file() or is_sharded(path)
+
+
+def is_sharded(path: str | Path) -> bool:
+    """True for a folder that holds a sharded checkpoint."""
+    return Path(path, METADATA).is_file()
 
 
 def is_remote(path: str) -> bool:

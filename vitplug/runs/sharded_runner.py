@@ -1,24 +1,31 @@
-"""mmengine's runner for a strategy that shards the model; its checkpoints are files like those of any training."""
+"""mmengine's runner for a strategy that shards the model, and its checkpoints: :mod:`vitplug.checkpoints.shards`."""
 
 import copy
+import shutil
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+import torch
+import torch.distributed.checkpoint as dcp
 from mmengine import dist
-from mmengine.fileio import join_path
 from mmengine.model import convert_sync_batchnorm
+from mmengine.optim import BaseOptimWrapper
 from mmengine.registry import STRATEGIES
 from mmengine.runner import Runner
-from mmengine.runner.checkpoint import _load_checkpoint, _load_checkpoint_to_model, save_checkpoint
-from mmengine.utils import apply_to
+from mmengine.runner.checkpoint import _load_checkpoint, _load_checkpoint_to_model
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor, distribute_tensor, empty
+
+from vitplug.checkpoints.shards import REST, read_shards, sharded_parts
+from vitplug.checkpoints.through_mmengine import load_from_file
+from vitplug.files.named import is_sharded
 
 from .sharding import reshard
 
 
 class ShardedRunner(Runner):
-    """mmengine's `Runner`, whose model and optimizer `cfg.strategy` shards.
+    """mmengine's `Runner`, whose model, optimizer and checkpoints `cfg.strategy` shards.
 
     mmengine's own runner for strategies, `FlexibleRunner`, calls hooks in another order, so that checkpoints are loaded
     before EMA and vitplug's hooks are ready for them.
@@ -52,24 +59,35 @@ class ShardedRunner(Runner):
     def load_checkpoint(
         self, filename: str, map_location='cpu', strict: bool = False, revise_keys=((r'^module\.', ''),)
     ):
-        """Loads a checkpoint into the shards of this process; returns its content."""
-        checkpoint = self._split(_load_checkpoint(filename, map_location='cpu'))
+        """Loads a checkpoint, sharded or whole, into the shards of this process; returns its content."""
+        checkpoint = self._read_shards(filename) if is_sharded(filename) else self._split(filename)
         self.call_hook('after_load_checkpoint', checkpoint=checkpoint)
         checkpoint = _load_checkpoint_to_model(self.model, checkpoint, strict, revise_keys=list(revise_keys))
         self._has_loaded = True
         self.logger.info(f'Load checkpoint from {filename}')
         return checkpoint
 
-    def _split(self, checkpoint: dict) -> dict:
+    def _read_shards(self, folder: str) -> dict:
+        shard = next(value for value in self.model.parameters() if isinstance(value, DTensor))
+
+        def allocate(size, dtype):
+            return empty(size, dtype=dtype, device_mesh=shard.device_mesh, placements=shard.placements)
+
+        return read_shards(Path(folder), load_from_file(str(Path(folder, REST))), allocate)
+
+    def _split(self, filename: str) -> dict:
         """The content of a file, with this process's shards where the model and its optimizer are sharded."""
+        checkpoint = _load_checkpoint(filename, map_location='cpu')
         checkpoint = checkpoint if 'state_dict' in checkpoint else dict(state_dict=checkpoint)
-        weights = self.model.state_dict()
-        for part in (checkpoint['state_dict'], checkpoint.get('ema_state_dict', {})):
-            part.update({key: in_shards_of(weights.get(key.removeprefix('module.')), part[key]) for key in part})
-        if self._resume:
+        weights, parameters = self.model.state_dict(), []
+        if isinstance(self.optim_wrapper, BaseOptimWrapper):  # a test has none
             parameters = [p for group in self.optim_wrapper.param_groups for p in group['params']]
-            for index, state in checkpoint.get('optimizer', {}).get('state', {}).items():
-                state.update({key: in_shards_of(parameters[index], state[key]) for key in state})
+        for place, part in sharded_parts(checkpoint):
+            index = place.removeprefix('optimizer/state/')
+            if index == place:
+                part.update({key: in_shards_of(weights.get(key.removeprefix('module.')), part[key]) for key in part})
+            elif parameters:
+                part.update({key: in_shards_of(parameters[int(index)], part[key]) for key in part})
         return checkpoint
 
     def save_checkpoint(
@@ -83,9 +101,9 @@ class ShardedRunner(Runner):
         by_epoch: bool = True,
         backend_args: dict | None = None,
     ) -> None:
-        """Writes what mmengine's runner writes; all processes call it together, and the first one gets whole tensors.
+        """Writes what mmengine's runner writes, as a folder of shards; all processes call it together.
 
-        `file_client_args` are not used.
+        `file_client_args` and `backend_args` are not used: all processes write to a folder that they share.
         """
         position = (self.epoch + 1, self.iter) if by_epoch else (self.epoch, self.iter + 1)
         meta = dict(zip(('epoch', 'iter'), position, strict=True)) | dict(meta or {})
@@ -97,12 +115,7 @@ class ShardedRunner(Runner):
         if save_param_scheduler and self.param_schedulers is not None:
             checkpoint['param_schedulers'] = [one.state_dict() for one in self.param_schedulers]
         self.call_hook('before_save_checkpoint', checkpoint=checkpoint)
-        whole = apply_to(checkpoint, lambda value: isinstance(value, Tensor), whole_in_first)
-        whole['state_dict']._metadata = checkpoint['state_dict']._metadata  # torch's versions of modules
-        if dist.is_main_process():
-            path = join_path(out_dir, filename, backend_args=backend_args)
-            save_checkpoint(whole, path, backend_args=backend_args)
-        dist.barrier()
+        _write_shards(checkpoint, Path(out_dir, filename))
 
 
 def in_shards_of(sharded: Any, value: Any) -> Any:
@@ -112,7 +125,23 @@ def in_shards_of(sharded: Any, value: Any) -> Any:
     return distribute_tensor(value.to(sharded.device), sharded.device_mesh, sharded.placements, src_data_rank=None)
 
 
-def whole_in_first(value: Tensor) -> Tensor | None:
-    """A tensor on the CPU, put together if it is sharded, in the first process; None in the others, to spare memory."""
-    whole = value.full_tensor() if isinstance(value, DTensor) else value
-    return whole.cpu() if dist.is_main_process() else None
+def _write_shards(checkpoint: dict[str, Any], folder: Path) -> None:
+    """Writes a checkpoint as a folder, which counts as one when torch writes its metadata, at the end."""
+    tensors, part = {}, folder.with_name(f'{folder.name}.part')
+    if optimizer := checkpoint.get('optimizer'):  # in dicts of its own: these are the optimizer's
+        states = {index: dict(state) for index, state in optimizer['state'].items()}
+        checkpoint['optimizer'] = dict(optimizer, state=states)
+    for place, held in sharded_parts(checkpoint):
+        for name in [name for name, value in held.items() if isinstance(value, DTensor)]:
+            tensors[f'{place}/{name}'] = held.pop(name).detach()
+    if dist.is_main_process():
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+        torch.save(checkpoint, part / REST)
+    dist.barrier()
+    dcp.save(tensors, storage_writer=dcp.FileSystemWriter(part))
+    dist.barrier()
+    if dist.is_main_process():
+        shutil.rmtree(folder, ignore_errors=True)  # such as that of an earlier interruption
+        part.rename(folder)
+    dist.barrier()

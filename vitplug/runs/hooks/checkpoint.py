@@ -1,12 +1,15 @@
 """Checkpoints of which a whole one is left by a kill at any moment, and the one to go on from."""
 
 import os
+import shutil
+import zipfile
 from pathlib import Path
 
 from mmengine.dist import is_main_process
 from mmengine.fileio import LocalBackend, register_backend
 from mmengine.hooks import CheckpointHook as MMEngineCheckpointHook
 
+from vitplug.files.named import METADATA, is_checkpoint, is_sharded
 from vitplug.files.whole import write_bytes
 from vitplug.registry import HOOKS
 
@@ -19,7 +22,8 @@ INTERRUPTED = 'interrupted.pth'
 class WholeFiles(LocalBackend):
     """mmengine's backend for local files, each of which is written whole or not at all.
 
-    mmengine removes a checkpoint before it writes the next: here it goes at :meth:`flush`.
+    mmengine removes a checkpoint, a file or the folder of a sharded one, before it writes the next: here it goes at
+    :meth:`flush`.
     """
 
     def __init__(self):
@@ -33,12 +37,23 @@ class WholeFiles(LocalBackend):
         """Notes what is to go."""
         self.waiting.append(Path(filepath))
 
+    rmtree = remove
+
     def flush(self, folder: Path) -> None:
         """Removes what is noted. What lies elsewhere stays: it may be the best checkpoint of another training."""
         for path in self.waiting:
             if path.parent == folder:
-                path.unlink(missing_ok=True)
+                discard(path)
         self.waiting.clear()
+
+
+def discard(path: Path) -> None:
+    """Removes a checkpoint if it is there; cut short, it leaves a folder of shards that counts as none."""
+    if path.is_dir():
+        (path / METADATA).unlink(missing_ok=True)
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 @HOOKS.register_module()
@@ -73,7 +88,7 @@ class CheckpointHook(MMEngineCheckpointHook):
         super()._save_checkpoint_with_step(runner, step, meta)
         self._flush()
         if is_main_process():
-            Path(runner.work_dir, INTERRUPTED).unlink(missing_ok=True)
+            discard(Path(runner.work_dir, INTERRUPTED))
 
     def _save_best_checkpoint(self, runner, metrics) -> None:
         super()._save_best_checkpoint(runner, metrics)
@@ -88,18 +103,24 @@ class CheckpointHook(MMEngineCheckpointHook):
 
 
 def last_checkpoint(work_dir: str | Path) -> Path | None:
-    """The checkpoint that a work dir notes as the last one, else the newest in it; None if it holds none.
+    """The checkpoint that a work dir notes as the last one, else the newest whole one in it; None if it holds none.
 
     The note holds a whole path; after the folder was moved, the file of its name beside the note counts. A training
     that was killed before it could write the note has left a checkpoint.
+
+    Raises:
+        ValueError: If none of its checkpoints is whole.
     """
     note = Path(work_dir, 'last_checkpoint')
     noted = Path(note.read_text(errors='replace').strip() if note.is_file() else '')
-    if found := next(filter(Path.is_file, (noted, Path(work_dir, noted.name))), None):
+    if found := next(filter(is_checkpoint, (noted, Path(work_dir, noted.name))), None):
         return found
-    # The best ones lack the optimizer.
-    left = [path for path in Path(work_dir).glob('*.pth') if not path.name.startswith('best_')]
-    return max(left, key=os.path.getmtime, default=None)
+    # The best ones lack the optimizer. A folder without its metadata is one that was being removed.
+    left = [path for path in Path(work_dir).glob('*.pth') if not path.name.startswith('best_') and is_checkpoint(path)]
+    whole = [path for path in left if is_sharded(path) or zipfile.is_zipfile(path)]
+    if left and not whole:
+        raise ValueError(f'{work_dir}: none of its checkpoints is whole, such as {left[0]}: remove them to start anew')
+    return max(whole, key=os.path.getmtime, default=None)
 
 
 def choose_start(cfg) -> None:
@@ -110,6 +131,7 @@ def choose_start(cfg) -> None:
 
     Raises:
         FileExistsError: If the work dir holds checkpoints of a training that is not the one to go on with.
+        ValueError: If it is to go on with one of them, and none is whole.
     """
     if cfg.get('resume') == AUTO or (cfg.get('resume') and not cfg.get('load_from')):
         last = last_checkpoint(cfg.work_dir)
