@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from vitplug.attention import Attention, Carry, LayerRecord, Site, attend, fused
 from vitplug.attention.grids import ceil_div
-from vitplug.compat import is_exporting, register_load_state_dict_pre_hook
+from vitplug.compat import register_load_state_dict_pre_hook
 from vitplug.hosting import Mlp, fit_heads
 from vitplug.plugs import BLOCK_SOCKETS, BlockShape, LayerPlugs
 from vitplug.plugs.sockets import STREAM_SOCKETS, TOKEN_SOCKETS
@@ -209,7 +209,7 @@ class RecursiveAttention(BaseModule):
 def _pad_to_whole(x_BDhw: Tensor, stride: int) -> Tensor:
     """Zeros at bottom and right up to a multiple of the stride."""
     below, beside = (ceil_div(side, stride) * stride - side for side in x_BDhw.shape[2:])
-    return F.pad(x_BDhw, (0, beside, 0, below)) if is_exporting() or below or beside else x_BDhw
+    return F.pad(x_BDhw, (0, beside, 0, below)) if torch.compiler.is_compiling() or below or beside else x_BDhw
 
 
 class PointwiseConv(nn.Conv2d):
