@@ -100,7 +100,7 @@ ifneq ($(filter $(TASKS),$(TASK)),)
 	@$(PY) tools/demo.py --task $(filter $(TASKS),$(TASK)) --work-dir $(WORK_DIR)
 endif
 ifneq ($(filter pretrained,$(TASK)),)
-	@$(PY) tools/pretrained_demo.py --work-dir $(WORK_DIR)
+	@$(PY) tools/pretrained_demo.py --work-dir $(WORK_DIR) $(if $(CAMVID),--camvid $(CAMVID))
 endif
 
 PYTEST := $(PY) -m pytest -n auto --dist worksteal

@@ -1,4 +1,4 @@
-"""Show what plugs and tools do with a trained ViT: python tools/pretrained_demo.py [--work-dir DIR]"""
+"""Show what plugs and tools do with a trained ViT: python tools/pretrained_demo.py [--work-dir DIR] [--camvid DIR]"""
 
 from vitplug.cli import prepare
 

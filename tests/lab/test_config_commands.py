@@ -6,8 +6,9 @@ import pytest
 from mmengine.config import Config
 
 from vitplug.cli import run
-from vitplug.lab.config_commands import get_flops, print_config, print_difference
+from vitplug.config.printing import print_config, print_difference
 from vitplug.lab.costs import read_image_size
+from vitplug.lab.flops import get_flops
 
 CONFIGS = Path(__file__).resolve().parents[2] / 'configs'
 BASE = CONFIGS / 'digits/vit-mini-p4_1xb32-14e_digits-32x32.py'

