@@ -20,6 +20,6 @@ def test_the_demo_grows_plugs_draws_and_compares(digits, tmp_path, monkeypatch, 
     out = capsys.readouterr().out
     [scaled, gab] = (next(line for line in out.splitlines() if line.startswith(plugs)) for plugs in pretrained.GROWN)
     assert ' 0.0e+00 of ' in scaled and ' 0.0e+00 of ' not in gab
-    assert 'trained - initial' in out and 'pip' not in out
+    assert 'minus initial' in out and 'pip' not in out
     [page] = tmp_path.glob('demo/*/microscope.html')
     assert page.stat().st_size > 10_000 and (page.parent / 'attention.png').stat().st_size > 10_000

@@ -57,10 +57,16 @@ def write(study: Study, folder: Path, **about: object) -> tuple[list[Row], list[
 
 
 def table(rows: Sequence[Row], papers: Mapping[str, str]) -> str:
-    """Numbers of networks and blocks, by model and condition; ``papers`` are the papers' figures by condition."""
+    """Numbers of networks, and of the first, the middle and the last block, by model and condition.
+
+    ``papers`` are the papers' figures by condition.
+    """
     cells: dict[tuple, dict[str, Row]] = defaultdict(dict)
+    last: dict[str, int] = defaultdict(int)
     for row in rows:
-        if row.head == '':
+        last[row.measure] = max(last[row.measure], row.layer or 0)
+    for row in rows:
+        if row.head == '' and row.layer in ('', 0, (last[row.measure] + 1) // 2, last[row.measure]):
             value = row.value if row.layer == '' else f'{row.value}, block {row.layer}'
             cells[row.measure, value, row.model, row.condition][row.quantity] = row
     shown = [quantity for quantity in WORDS if any(quantity in found for found in cells.values())]
