@@ -13,10 +13,11 @@ from typing import Any
 
 from mmengine.config import Config
 
+from vitplug.config.image_size import read_image_size
 from vitplug.errors import one_line_errors
 from vitplug.files.config_paths import configs_folder
 from vitplug.files.whole import write_text
-from vitplug.lab.costs import Cost, build_model, count_costs, read_image_size
+from vitplug.lab.costs import Cost, build_model, count_costs
 from vitplug.tables import markdown_table
 
 COMMAND = 'python docs/tools/model_table.py --out docs/models.md'

@@ -29,9 +29,10 @@ import experiments
 import yaml
 from mmengine.config import Config
 
+from vitplug.config.image_size import read_image_size
 from vitplug.errors import one_line_errors
 from vitplug.files.whole import write_text
-from vitplug.lab.costs import build_model, count_costs, count_parameters, read_image_size
+from vitplug.lab.costs import build_model, count_costs, count_parameters
 from vitplug.tables import markdown_table
 
 COMMAND = 'python docs/tools/paper_tables.py'

@@ -6,8 +6,8 @@ import pytest
 from mmengine.config import Config
 
 from vitplug.cli import run
+from vitplug.config.image_size import read_image_size
 from vitplug.config.printing import print_config, print_difference
-from vitplug.lab.costs import read_image_size
 from vitplug.lab.flops import get_flops
 
 CONFIGS = Path(__file__).resolve().parents[2] / 'configs'

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 
+from vitplug.config.image_size import read_image_size
 from vitplug.config.options import add_options, add_shape, config_parser
 from vitplug.config.reading import read_config
 from vitplug.tables import format_table
 from vitplug.tasks.libraries import TASKS, check_scope
 
-from .costs import build_model, count_costs, read_image_size
+from .costs import build_model, count_costs
 
 EXPLANATION = """\
 a MAC is one multiply-accumulate of a convolution or matrix product, including attention (in its plain form);

@@ -11,11 +11,12 @@ from mmengine.config import Config
 from torch.export import ExportedProgram
 
 from vitplug.checkpoints.files import local_file
+from vitplug.config.image_size import read_image_size
 from vitplug.config.options import add_options, add_shape, model_parser
 from vitplug.files.folders import file_hash
 from vitplug.files.named import check_new_file
 from vitplug.hosting import PluggedModel
-from vitplug.lab.costs import quiet, read_image_size
+from vitplug.lab.costs import quiet
 from vitplug.lab.study.runs import turns_channels
 from vitplug.runs.checks import model_config
 from vitplug.runs.prediction import Predictor
