@@ -126,8 +126,8 @@ def build(settings: Mapping, host: bool, device: str = 'cpu', **more) -> nn.Modu
 
 def own_name(name: str) -> str:
     """The host's name of a parameter of the library's."""
-    renamed = MMSEG_VIT.rename(name.removeprefix('backbone.'))
-    return name if renamed is None else renamed.removeprefix('backbone.')
+    (ours,) = MMSEG_VIT.to_vitplug({name.removeprefix('backbone.'): torch.empty(0)})
+    return ours.removeprefix('backbone.')
 
 
 def compare(settings: Mapping, row: Row) -> None:

@@ -56,8 +56,15 @@ def test_settings(host, settings, message):
 
 
 def test_arguments_of_two_libraries():
-    with pytest.raises(TypeError, match=r"SwinTransformer.__init__\(\) got multiple values for .* 'arch'"):
-        SwinTransformer(embed_dims=12, arch='tiny')
+    """Neither class' defaults would be meant. Swin V2 is no class of mmdet."""
+    with pytest.raises(TypeError, match=r"\['depths', .*\] are .* of mmdet and mmseg; .* no argument \['norm_eval'\]"):
+        SwinTransformer(**STOCK_SWIN, norm_eval=True)
+    with pytest.raises(
+        TypeError, match=r"\['mlp_ratio'\] are .* of mmseg; .* no argument \['layer_scale_init_value'\]"
+    ):
+        VisionTransformer(mlp_ratio=2, layer_scale_init_value=0.1)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'attn_drop_rate'"):
+        swin_v2(attn_drop_rate=0.1)
 
 
 @pytest.mark.parametrize(

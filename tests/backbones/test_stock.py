@@ -10,6 +10,7 @@ import torch
 from cases import images, randomize
 from mmcv.cnn.bricks.drop import DropPath
 from mmengine.optim import build_optim_wrapper
+from stock_sweep import Row, compare, same_groups
 from torch import nn
 
 from vitplug.backbones import SwinTransformer, VisionTransformer
@@ -78,6 +79,15 @@ def test_vit(variant):
     if variant != 'patches':  # without padding, no size but whole patches
         # mmseg resizes its table in the type of the weights, mmpretrain and the host in float32.
         check_outputs(theirs, ours, images(37, 51), tolerance=1e-6)
+
+
+def test_sweep():
+    """docs/tools/stock_sweep.py on one config."""
+    settings, row = dict(VIT, type='mmseg.VisionTransformer'), Row()
+    compare(settings, row)
+    assert row.loaded and row.difference < 1e-6
+    keys = {'layers.1.attn': dict(lr_mult=0.5)}
+    assert same_groups(settings, dict(optimizer=dict(type='SGD', lr=1.0), paramwise_cfg=dict(custom_keys=keys)))
 
 
 def drop_rates(model):

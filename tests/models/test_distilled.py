@@ -17,7 +17,7 @@ def classifier(**settings):
     backbone = dict(type='vitplug.DistilledVisionTransformer', arch=ARCH, img_size=32, patch_size=8)
     head = dict(type='mmpretrain.DeiTClsHead', num_classes=5, in_channels=12)
     torch.manual_seed(0)
-    model = DistilledClassifier(backbone=backbone, head=head, teacher=TEACHER, **settings)
+    model = DistilledClassifier(**dict(backbone=backbone, head=head, teacher=TEACHER) | settings)
     model.init_weights()
     for layer in (model.head.layers.head, model.head.layers.head_dist):
         torch.nn.init.normal_(layer.weight)
@@ -62,7 +62,12 @@ def test_the_teacher_is_no_part_of_the_model(checkpoint):
     model.loss(images, samples)
     model.train()
     assert set(model.state_dict()) == before
-    assert not model._teacher.training and not any(p.requires_grad for p in model._teacher.parameters())
+    (teacher,) = model._teachers
+    assert not teacher.training and not any(p.requires_grad for p in teacher.parameters())
+
+
+def broken():
+    return torch.nn.Identity().no_such_part
 
 
 def test_training_needs_the_teachers_own_weights(tmp_path):
@@ -72,3 +77,5 @@ def test_training_needs_the_teachers_own_weights(tmp_path):
     torch.save({'fc.weight': torch.zeros(2, 2)}, tmp_path / 'other.pth')
     with pytest.raises(ValueError, match=r'other\.pth does not fit the model'):
         classifier(teacher_checkpoint=str(tmp_path / 'other.pth')).loss(images, samples)
+    with pytest.raises(AttributeError, match='no_such_part'):
+        classifier(teacher=dict(type=broken), teacher_checkpoint='any.pth').loss(images, samples)

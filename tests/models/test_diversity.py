@@ -73,5 +73,9 @@ def test_official_sum_has_the_gradient_of_half_the_weight():
 def test_wrong_layers_are_refused():
     with pytest.raises(ValueError, match='ascending order'):
         build([], dict(weight=0.1, layers=[2, 1]))
+    with pytest.raises(ValueError, match=r"diversity\.weight='0\.5': expected a number"):
+        build([], dict(weight='0.5', layers=[1, 2]))
+    with pytest.raises(TypeError, match=r"missing .* 'weight'"):
+        build([], dict(layers=[1, 2]))
     with pytest.raises(ValueError, match='blocks 0 to 3'):
         build([], dict(weight=0.1, layers=[0, 9])).loss(*batch())

@@ -43,3 +43,5 @@ def test_levels(size):
     assert [tuple(out.shape[-2:]) for out in outs[:3]] == [tuple(s * side for side in size) for s in (4, 2, 1)]
     with pytest.raises(ValueError, match=r'scale_factors=\[4, 3\]: expected some of'):
         SimpleFeaturePyramid(8, scale_factors=(4, 3))
+    with pytest.raises(ValueError, match='num_outs=2: expected at least 4'):
+        SimpleFeaturePyramid(8, num_outs=2)

@@ -24,8 +24,10 @@ def takes(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Makes a host's constructor take the arguments of another library's class, too.
 
-    Where both libraries have an argument, it means what the other one's class makes of it. One of mmpretrain that the
-    translation sets, such as ``arch``, is refused by Python beside it, as given twice.
+    Where both libraries have an argument, it means what the other one's class makes of it. Those that mmpretrain alone
+    has are refused beside it: they would get the other class's defaults. Arguments after ``*`` are vitplug's own and go
+    with both. Positional arguments are mmpretrain's: beside one, as in the constructors of subclasses, nothing is
+    translated.
 
     Args:
         backbone: Name of the class.
@@ -35,17 +37,24 @@ def takes(
     """
 
     def decorate(init: Callable[..., None]) -> Callable[..., None]:
-        own = inspect.signature(init).parameters.keys()
+        parameters = inspect.signature(init).parameters
+        further = {name for name, p in parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY}
 
         @wraps(init)
         def build(self, *args: Any, **settings: Any) -> None:
             settings = _with_init_cfg(**settings)
-            unknown = settings.keys() - own
-            defaults = _defaults(backbone, libraries) if unknown else {}
-            if not unknown & defaults.keys():
+            unknown = settings.keys() - parameters.keys()
+            defaults = _defaults(backbone, libraries) if unknown and not args else {}
+            theirs = sorted(unknown & defaults.keys())
+            if not theirs:
                 return init(self, *args, **settings)
+            if strange := sorted(settings.keys() - defaults.keys() - further):
+                raise TypeError(
+                    f'{type(self).__name__}: {theirs} are arguments of {" and ".join(libraries)}; beside them, it has '
+                    f'no argument {strange}; keep those of one library: {sorted({*defaults, *further})}'
+                )
             given = {name: settings.pop(name) for name in defaults if name in settings}
-            init(self, *args, **translate(SimpleNamespace(**{**defaults, **given})), **settings)
+            init(self, **translate(SimpleNamespace(**{**defaults, **given})), **settings)
             self.leaves_out = tuple(leaves_out)
 
         return build

@@ -1,7 +1,6 @@
 """Hard distillation, for training the distilled DeiT models."""
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 
 import torch
 import torch.nn.functional as F
@@ -37,9 +36,10 @@ class DistilledClassifier(ImageClassifier):
         super().__init__(**settings)
         self.teacher_cfg = dict(teacher)
         self.teacher_checkpoint = teacher_checkpoint
+        # A list hides the teacher's parameters from torch: it is no submodule.
+        self._teachers: list[nn.Module] = []
 
-    @cached_property  # which writes past torch: the teacher is no submodule
-    def _teacher(self) -> nn.Module:
+    def _load_teacher(self) -> nn.Module:
         """The teacher with its weights.
 
         Raises:
@@ -64,7 +64,9 @@ class DistilledClassifier(ImageClassifier):
         """The two halves of the loss for images ``(B, C, H, W)``."""
         cls_token, dist_token = self.head.pre_logits(self.extract_feat(inputs))
         own = self.head._get_loss(self.head.layers.head(cls_token), data_samples)
+        if not self._teachers:
+            self._teachers.append(self._load_teacher())
         with torch.no_grad():
-            taught = self._teacher.to(inputs.device)(inputs).argmax(dim=1)
+            taught = self._teachers[0].to(inputs.device)(inputs).argmax(dim=1)
         distilled = F.cross_entropy(self.head.layers.head_dist(dist_token), taught)
         return dict(loss_cls=own['loss'] / 2, loss_distillation=distilled / 2)

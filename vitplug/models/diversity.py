@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +23,21 @@ def similarity_of_maps(maps: Sequence[Tensor]) -> Tensor:
     return torch.stack([F.cosine_similarity(a, b, dim=2).mean() for a, b in pairwise(maps)]).mean()
 
 
+class Diversity(NamedTuple):
+    """What the loss is multiplied by, and the blocks whose maps are compared."""
+
+    weight: float
+    layers: Sequence[int]
+
+    def check(self) -> None:
+        """Raises ValueError if one of both is invalid."""
+        if not isinstance(self.weight, int | float):
+            raise ValueError(f'diversity.weight={self.weight!r}: expected a number')
+        layers = list(self.layers)
+        if len(layers) < 2 or layers != sorted(set(layers)) or layers[0] < 0:
+            raise ValueError(f'diversity.layers={layers!r}: expected two or more block indices in ascending order')
+
+
 @MODELS.register_module()
 class DiverseClassifier(ImageClassifier):
     """A classifier with an additional loss on similar attention maps of successive blocks::
@@ -39,16 +55,16 @@ class DiverseClassifier(ImageClassifier):
         settings: Arguments of mmpretrain's ``ImageClassifier``; the backbone must be one of vitplug's.
 
     Raises:
-        ValueError: If ``diversity`` is invalid; in the first forward, if a block is not in the backbone.
+        TypeError: If ``diversity`` lacks a key or has another.
+        ValueError: If one of its values is invalid; in the first forward, if a block is not in the backbone.
     """
 
     def __init__(self, *, diversity: Mapping | None, **settings):
         super().__init__(**settings)
-        self.diversity = diversity
+        self.diversity = None
         if diversity is not None:
-            layers = list(diversity['layers'])
-            if len(layers) < 2 or layers != sorted(set(layers)) or layers[0] < 0:
-                raise ValueError(f'diversity.layers={layers!r}: expected two or more block indices in ascending order')
+            self.diversity = Diversity(**diversity)
+            self.diversity.check()
 
     def loss(
         self, inputs: Tensor, data_samples: Sequence[DataSample], mix: Callable[[Tensor], Tensor] | None = None
@@ -62,9 +78,9 @@ class DiverseClassifier(ImageClassifier):
             feats = self.backbone(inputs, **settings)
         else:
             with fused_attention(False):
-                layers = self.diversity['layers']
+                layers = self.diversity.layers
                 feats, recorded = self.backbone.forward_intermediates(inputs, ('maps',), layers, **settings)
             similarity = similarity_of_maps([recorded['maps'][layer] for layer in layers])
-            further['loss_diversity'] = self.diversity['weight'] * similarity
+            further['loss_diversity'] = self.diversity.weight * similarity
         feats = self.neck(feats) if self.with_neck else feats
         return self.head.loss(feats, data_samples, **settings) | further

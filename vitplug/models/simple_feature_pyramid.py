@@ -40,7 +40,7 @@ class SimpleFeaturePyramid(BaseModule):
         init_cfg: Weight initialisation.
 
     Raises:
-        ValueError: If a scale is unknown.
+        ValueError: If a scale is unknown or there are fewer outputs than scales.
     """
 
     def __init__(
@@ -55,6 +55,8 @@ class SimpleFeaturePyramid(BaseModule):
         super().__init__(init_cfg)
         if not scale_factors or not {*scale_factors} <= {*SCALES}:
             raise ValueError(f'scale_factors={list(scale_factors)}: expected some of {list(SCALES)}')
+        if num_outs < len(scale_factors):
+            raise ValueError(f'num_outs={num_outs}: expected at least {len(scale_factors)}, one per scale factor')
         self.num_outs = num_outs
         self.levels = nn.ModuleList()
         for scale in scale_factors:
