@@ -57,7 +57,7 @@ def write(study: Study, folder: Path, **about: object) -> tuple[list[Row], list[
 
 
 def table(rows: Sequence[Row], papers: Mapping[str, str]) -> str:
-    """Numbers of networks, and of the first, the middle and the last block, by model and condition.
+    """Numbers of networks, and of the first, the middle and the last block, by condition and model.
 
     ``papers`` are the papers' figures by condition.
     """
@@ -68,12 +68,14 @@ def table(rows: Sequence[Row], papers: Mapping[str, str]) -> str:
     for row in rows:
         if row.head == '' and row.layer in ('', 0, (last[row.measure] + 1) // 2, last[row.measure]):
             value = row.value if row.layer == '' else f'{row.value}, block {row.layer}'
-            cells[row.measure, value, row.model, row.condition][row.quantity] = row
+            cells[row.measure, value, row.condition, row.model][row.quantity] = row
     shown = [quantity for quantity in WORDS if any(quantity in found for found in cells.values())]
     words = [WORDS[quantity].format(rows[0].model) for quantity in shown]
-    lines = [('measure', 'value', 'model', 'condition', *words, '± over', *(['the paper'] if papers else []))]
-    for key, found in cells.items():
-        figure = next((text for name, text in papers.items() if key[3].startswith(name)), '')
+    lines = [('measure', 'value', 'condition', 'model', *words, '± over', *(['the paper'] if papers else []))]
+    places = [{name: place for place, name in enumerate(dict.fromkeys(names))} for names in zip(*cells, strict=True)]
+    # The models of a condition one below the other, in the order of the call.
+    for key in sorted(cells, key=lambda key: [known[name] for known, name in zip(places, key, strict=True)]):
+        found, figure = cells[key], next((text for name, text in papers.items() if key[2].startswith(name)), '')
         numbers, own = [interval(found.get(quantity)) for quantity in shown], found[VALUE]
         lines.append((*key, *numbers, f'{own.n or ""} {own.over}'.strip(), *([figure] if papers else [])))
     return format_table(lines, numeric=range(4, 4 + len(shown))) if cells else ''
