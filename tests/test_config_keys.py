@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from cases import vit
+from mmengine.model import BaseModule
 
 from vitplug.config.reading import PLUGS_KEY, read_config
 
@@ -16,6 +17,7 @@ SLIPS = {
         "optim_wrapper.paramwise_cfg.norm_decay_multt: nothing reads it; did you mean 'norm_decay_mult'"
     ),
     'auto_scale_lr = dict(base_batchsize=8)': "did you mean 'base_batch_size'",
+    'env_cfg = dict(cudnn_benchmrk=True)': "env_cfg.cudnn_benchmrk: nothing reads it; did you mean 'cudnn_benchmark'",
 }
 
 
@@ -84,6 +86,24 @@ def test_plugs_make_a_stock_backbone_a_host(base, tmp_path):
         assert backbone.pop('type') == STOCK[base] and stock.type in STOCK[base]
         assert backbone.pop('plugs') == [dict(type='GaussianAttentionBias', sigma=3)]
         assert backbone == {key: value for key, value in stock.items() if key != 'type'}
+
+
+class Handing(BaseModule):
+    """A backbone that hands plugs on."""
+
+    def __init__(self, **settings):
+        super().__init__()
+
+
+def test_backbone_of_a_file_may_take_plugs_among_others(tmp_path):
+    (path := tmp_path / 'a.py').write_text(f"model = dict(backbone=dict(type='{__name__}.Handing', plugs='cb'))\n")
+    assert read_config(str(path)).model.backbone.plugs == [dict(type='ContextBroadcast')]
+
+
+def test_settings_of_plugs_need_plugs():
+    """Before: plugs={'0': ...} of a backbone without them."""
+    with pytest.raises(ValueError, match=r'plugs\.0\.type: .* has no plugs: name them first, model\.backbone\.plugs='):
+        read_config(next(iter(STOCK)), {f'{PLUGS_KEY}.0.type': 'X'})
 
 
 def test_slip_in_an_argument_of_a_plug():

@@ -132,6 +132,12 @@ PLACES = [
         '= 80: set it to 3',
     ),
     (
+        DETECTION,
+        dict(model__roi_head__mask_head=dict(type='FCNMaskHead')),
+        'model.roi_head.mask_head.num_classes',
+        '= 80: set it to 3',
+    ),
+    (
         SEGMENTATION,
         dict(model__auxiliary_head=[dict(type='FCNHead', num_classes=150)]),
         'model.auxiliary_head.0.num_classes',

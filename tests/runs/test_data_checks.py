@@ -9,6 +9,7 @@ import unicodedata
 import numpy as np
 import pytest
 from mmengine.config import ConfigDict
+from mmseg.evaluation import IoUMetric
 from PIL import Image
 
 from vitplug.runs.checks import check_data, examine
@@ -200,7 +201,7 @@ def test_loader_and_metric_with_other_images_of_the_same_ids(coco):
 def test_images_of_another_size_than_annotated(coco, tmp_path):
     """Before: only check_dataset saw it."""
     picture(tmp_path / 'images' / 'a.png', (80, 60))
-    with pytest.raises(ValueError, match=r'80 x 60 pixels .* 40 x 30: annotate'):
+    with pytest.raises(ValueError, match=r'80 x 60 pixels .* 40 x 30: annotate the images that are loaded$'):
         coco(content())
 
 
@@ -243,7 +244,7 @@ def maps(tmp_path):
         picture(tmp_path / 'images' / f'{name}.png')
         label_map(tmp_path / 'maps' / f'{name}.png')
 
-    def check(head=255, metric=255, by=check_data, **settings):
+    def check(head=255, metric=255, by=check_data, kind='IoUMetric', **settings):
         dataset = dict(
             type='BaseSegDataset',
             data_root=str(tmp_path),
@@ -256,7 +257,7 @@ def maps(tmp_path):
             default_scope='mmseg',
             model=dict(decode_head=dict(type='FCNHead', num_classes=2, ignore_index=head)),
             val_dataloader=dict(dataset=dataset),
-            val_evaluator=dict(type='IoUMetric', ignore_index=metric),
+            val_evaluator=dict(type=kind, ignore_index=metric),
         )
         return by(cfg, ('val',))
 
@@ -320,7 +321,13 @@ def test_label_maps_that_a_decoder_refuses_are_named(maps, tmp_path, monkeypatch
     ]
 
 
-@pytest.mark.parametrize('settings', [dict(head=0), dict(metric=0), dict(ignore_index=0)])
+class OwnMetric(IoUMetric):
+    pass
+
+
+@pytest.mark.parametrize(
+    'settings', [dict(head=0), dict(metric=0), dict(ignore_index=0), dict(metric=0, kind=OwnMetric)]
+)
 def test_head_metric_and_data_ignore_one_label(maps, settings):
     with pytest.raises(
         ValueError, match=r'ignore_index = (0|255, and the data ignores 0).*: set both to that of the maps'
@@ -353,9 +360,7 @@ def test_class_folders_that_are_numbers(folders, tmp_path):
     """Before: 100 % in the validation, and the names of other classes in predictions."""
     numbers, names = list(map(str, range(12))), [f'class {number}' for number in range(12)]
     assert folders(numbers) == folders(numbers, sorted(numbers)) == []
-    with pytest.raises(
-        ValueError, match=r"label 0 is 'class 0' here and '0' in the folders, which are sorted as texts: rename"
-    ):
+    with pytest.raises(ValueError, match=r"sorts .* as texts, so that label 2 is '10' and named 'class 2': rename"):
         folders(numbers, names)
     for name in numbers:
         (tmp_path / 'train' / name).rename(tmp_path / 'train' / f'{int(name):02}')
@@ -394,6 +399,7 @@ def test_missing_folders_name_their_path_and_the_command_that_makes_them(tmp_pat
         ({}, '$'),
         (dict(data_help=dict(root=str(tmp_path), command='python make.py')), '; make the data with: python make.py'),
         (dict(data_help=dict(root=str(tmp_path / 'digits'), command='python make.py')), '$'),  # of other data
+        (dict(data_help=dict(root=str(tmp_path)[:-1], command='python make.py')), '$'),
     ):
         with pytest.raises(FileNotFoundError, match=f'no such data folder: {tmp_path}/train{said}'):
             check_data(ConfigDict(cfg, **settings), ('train',))

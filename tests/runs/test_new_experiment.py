@@ -260,6 +260,9 @@ def test_test_images_without_classes_are_left_out(tmp_path):
     flowers(tmp_path)
     image(tmp_path / 'test' / '1.jpg')
     assert set(read_classification(tmp_path, ()).splits) == {'train', 'val'}
+    image(tmp_path / 'test' / 'rose' / '1.jpg')
+    with pytest.raises(FileNotFoundError, match='test has 1 class folders: expected two or more'):
+        read_classification(tmp_path, ())
 
 
 @pytest.mark.parametrize('task', STOCK)
@@ -324,6 +327,11 @@ def test_options_that_do_not_fit_are_refused(tmp_path):
     refused(new_experiment(tmp_path, 'detection', 'base.py'), tmp_path, 'has no train_dataloader, val_dataloader:')
     named = new_experiment(tmp_path, 'detection', 'base.py', '--classes cat,dog')
     refused(named, tmp_path, r'--classes cat,dog: label maps, and they alone, need names')
+    refused(new_experiment(tmp_path, 'detection', 'base.py', '--plugs gabb'), tmp_path, "error: --plugs: 'gabb' in")
+    (tmp_path / 'base.py').write_text("default_scope = 'mmengine'\nmodel = dict(backbone=dict(type='vitplug.ViT'))\n")
+    refused(
+        new_experiment(tmp_path, 'detection', 'base.py'), tmp_path, "default_scope = 'mmengine': expected one of mm"
+    )
 
 
 def refused(outcome, folder, message):
@@ -351,6 +359,7 @@ def test_numbers_of_classes_wherever_they_stand():
         decoders=[dict(num_classes=80, loss=dict(class_weight=[1.0, 2.0, 3.0])), dict(type='C')],
         fusion=dict(num_things_classes=80, num_stuff_classes=0),
         semantic_head=dict(num_classes=183),
+        mask_head=dict(type='FCNMaskHead'),
         neck=dict(in_channels=[1, 2]),
     )
     cfg = Config(dict(default_scope='mmdet', model=model))
@@ -360,6 +369,7 @@ def test_numbers_of_classes_wherever_they_stand():
         heads=[dict(type='A', num_classes=2), dict(type='B', num_classes=2)],
         decoders=[dict(num_classes=2, loss=dict(class_weight=None)), dict(type='C')],
         fusion=dict(num_things_classes=2),
+        mask_head=dict(num_classes=2),
     )
 
 

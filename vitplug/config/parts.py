@@ -1,13 +1,62 @@
 """Parts of a config, the classes that they name, and the files behind its data sets."""
 
 import copy
+import functools
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mmengine.dataset import BaseDataset
 from mmengine.registry import DATASETS, Registry
+
+
+class Part(NamedTuple):
+    """A dict in a config, most often one that something is built of.
+
+    Attributes:
+        path: Its place, as `--cfg-options` has it, such as ``'model.roi_head.bbox_head.0'``.
+        settings: The dict.
+        kind: The class that its `type` names; None where that is no class or none is named.
+    """
+
+    path: str
+    settings: Mapping
+    kind: type | None
+
+    def goes_by(self, *names: str) -> bool:
+        """Whether its key, its class or a class that this inherits from has one of some names."""
+        key = next(key for key in reversed(self.path.split('.')) if not key.isdecimal())
+        return not {key, *(base.__name__ for base in inspect.getmro(self.kind or object))}.isdisjoint(names)
+
+    def get(self, key: str) -> Any:
+        """A setting, or the default of the class; None if there is neither."""
+        return self.settings[key] if key in self.settings else defaults_of(self.kind or object).get(key)
+
+
+def parts_in(node, path: str, registry: Registry, scope: str, apart: Sequence[str] = ()) -> Iterator[Part]:
+    """All dicts in a part of a config, outer ones first, but those that go by a name of ``apart`` and all in them.
+
+    ``path`` is the place of the part; types are found in ``registry`` by the ``scope`` of the task's library.
+    """
+    if isinstance(node, Mapping):
+        kind = registered(registry, node.get('type'), scope)
+        part = Part(path, node, kind if inspect.isclass(kind) else None)
+        if part.goes_by(*apart):
+            return
+        yield part
+    for place, child in children(node, path):
+        yield from parts_in(child, place, registry, scope, apart)
+
+
+@functools.cache
+def defaults_of(kind: type) -> dict[str, Any]:
+    """The constructor defaults of a class and its bases; not to be changed."""
+    defaults = {}
+    for base in reversed(inspect.getmro(kind)):
+        parameters = inspect.signature(base.__init__).parameters.values()
+        defaults |= {one.name: one.default for one in parameters if one.default is not one.empty}
+    return defaults
 
 
 def strings_in(node, path: str = '') -> Iterator[tuple[str, str]]:

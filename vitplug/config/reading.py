@@ -29,6 +29,7 @@ READ = frozenset(inspect.signature(Runner.__init__).parameters) - {'self', 'cfg'
 SCHEMAS = {
     '': READ,
     'auto_scale_lr': {'enable', 'base_batch_size'},
+    'env_cfg': {'cudnn_benchmark', 'mp_cfg', 'dist_cfg', 'resource_limit'},
     'optim_wrapper.paramwise_cfg': {
         *('custom_keys', 'bias_lr_mult', 'bias_decay_mult', 'norm_decay_mult', 'flat_decay_mult', 'dwconv_decay_mult'),
         *('dcn_offset_lr_mult', 'bypass_duplicate', 'layer_decay_rate', 'num_layers', 'decay_rate', 'decay_type'),
@@ -57,20 +58,22 @@ def read_config(path: str, options: Mapping | None = None) -> Config:
         cfg = Config.fromfile(path)
     except (Exception, SystemExit) as error:  # a config is a program, and can fail with any
         raise ValueError(f'{path} is no config ({type(error).__name__}): {error}') from error
-    plugs, options = ((cfg.get('model') or {}).get('backbone') or {}).get('plugs'), options or {}
-    options = {PLUGS_KEY: plugs} | options if plugs is not None else options
+    plugs, given = ((cfg.get('model') or {}).get('backbone') or {}).get('plugs'), options or {}
+    options = {PLUGS_KEY: plugs} | given if plugs is not None else given
     options = {
         key: listed_plugs([] if value in ('[]', '()') else value, key) if names_plugs(key) else value
         for key, value in options.items()
     }
     for key in sorted(options, key=names_plugs, reverse=True):  # plugs before their arguments
         _check_key(cfg, key)
+        if key.startswith(f'{PLUGS_KEY}.') and PLUGS_KEY not in options:
+            raise ValueError(f'--cfg-options {key}: {cfg.filename} has no plugs: name them first, {PLUGS_KEY}=NAMES')
         try:
             cfg.merge_from_dict({key: options[key]})
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f'--cfg-options {key} does not fit {cfg.filename}: {error}') from error
     if PLUGS_KEY in options:
-        _take_plugs(cfg)
+        _take_plugs(cfg, required=PLUGS_KEY in given)
     _check_slips(cfg)
     hooks = cfg.get('default_hooks') or {}
     for name in [name for name, hook in hooks.items() if hook is None and name not in MMENGINE_HOOKS]:
@@ -82,24 +85,30 @@ def names_plugs(key: str) -> bool:
     return key.rpartition('.')[2] == 'plugs'
 
 
-def _take_plugs(cfg: Config) -> None:
+def _take_plugs(cfg: Config, required: bool) -> None:
     """Lets the backbone of a config take plugs: vitplug's host of the same name takes the place of a library's own.
 
+    Args:
+        cfg: The config.
+        required: Whether the plugs are of the command line. A file may name a backbone that hands `**kwargs` on.
+
     Raises:
-        ValueError: if it has no backbone, or one without a host.
+        ValueError: if it has no backbone, or one without a host, and plugs are required.
     """
     backbone = (cfg.get('model') or {}).get('backbone') or {}
     kind, scope = str(named(backbone.get('type'))), backbone.get('_scope_') or cfg.get('default_scope')
     library, _, name = kind.rpartition('.')
     for host in (kind, *([f'vitplug.{name}'] if library in ('', *LIBRARIES) else [])):
-        bases = inspect.getmro(registered(MODELS, host, scope) or object)
+        found = registered(MODELS, host, scope)
+        bases = inspect.getmro(found) if inspect.isclass(found) else ()
         if any('plugs' in inspect.signature(base.__init__).parameters for base in bases):
             backbone['type'] = host
             return
-    raise ValueError(
-        f'{cfg.filename}: its backbone {backbone.get("type")!r} takes no plugs, and vitplug has no host for it: name a '
-        'config with one of the hosts of docs/hosts.md, or write your own (docs/your_host.md)'
-    )
+    if required:
+        raise ValueError(
+            f'{cfg.filename}: its backbone {backbone.get("type")!r} takes no plugs, and vitplug has no host for it: '
+            'name a config with one of the hosts of docs/hosts.md, or write your own (docs/your_host.md)'
+        )
 
 
 def _check_key(cfg: Config, key: str) -> None:

@@ -29,8 +29,8 @@ from vitplug.config.text import Code, config_text, text
 from vitplug.errors import printable
 from vitplug.files.folders import IMAGE_SUFFIXES, names_in
 from vitplug.files.named import check_new_file, check_weights
-from vitplug.plugs.text import NONE, PLUGS_HELP
-from vitplug.tasks.libraries import TASKS, check_scope
+from vitplug.plugs.text import NONE, PLUGS_HELP, parse_plugs
+from vitplug.tasks.libraries import KNOWN, TASKS, check_scope
 
 from .checks import check_data
 from .checks.accounts import read_coco
@@ -76,7 +76,7 @@ def read_classification(root: Path, names: Sequence[str]) -> OwnData:
         if len(found) > 1:
             splits[split] = dict(type='CustomDataset', data_prefix=folder.name)
             classes[split], images[split] = found, len(names_in(folder, IMAGE_SUFFIXES))
-        elif split != 'test':  # which may have images without classes
+        elif found or split != 'test':  # which may have images without classes
             raise FileNotFoundError(f'{folder} has {len(found)} class folders: expected two or more, with images')
     return OwnData(classes['train'], splits, images['train'], dict(type='Accuracy'))
 
@@ -154,8 +154,11 @@ def change_model(cfg: Config, weights: str | None, without_masks: bool) -> None:
         if 'mask_head' not in (cfg.model.get('roi_head') or {}):
             raise ValueError(f'--base: {cfg.model.type} needs masks, and no object has one: choose a detector of boxes')
         cfg.model.roi_head.update(mask_head=None, mask_roi_extractor=None)
-    for settings in (part for _, part, names in model_parts(cfg) if 'backbone' not in names):
-        settings.update({key: Code('num_classes') for key in ('num_classes', 'num_things_classes') if key in settings})
+    for part in (part for part in model_parts(cfg) if not part.goes_by('backbone')):
+        settings = part.settings
+        for key in ('num_classes', 'num_things_classes'):
+            if key in settings or (part.get(key) or 0) > 0:  # or of the class, such as 80
+                settings[key] = Code('num_classes')
         weights = settings.get('class_weight')
         if isinstance(weights, list | tuple):
             # A last weight for no object stays, weights of single classes are dropped.
@@ -201,8 +204,11 @@ def config_of(args: argparse.Namespace) -> str:
     """The text of a config; ValueError or OSError if data, base or plugs cannot be used."""
     if args.pretrained not in (None, FROM_SCRATCH):
         check_weights(args.pretrained, option='--pretrained')
-    base, cfg = read_config(args.base), read_config(args.base, {PLUGS_KEY: args.plugs})
-    check_scope(cfg)
+    base = read_config(args.base)
+    check_scope(base)
+    if base.default_scope not in READERS:
+        raise ValueError(f'--base {args.base}: default_scope = {base.default_scope!r}: expected one of {KNOWN}')
+    cfg = read_config(args.base, {PLUGS_KEY: parse_plugs(args.plugs, '--plugs')})
     names = [name.strip() for name in args.classes.split(',') if name.strip()]
     if bool(names) != (cfg.default_scope == 'mmseg'):
         raise ValueError(f'--classes {args.classes}: label maps, and they alone, need names for their labels')

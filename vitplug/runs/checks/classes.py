@@ -5,13 +5,14 @@ of images, in alphabetical order. mmengine compares no setting with them: labels
 training end in an IndexError.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise, zip_longest
 
-from vitplug.config.parts import children
-from vitplug.config.text import named
+from mmengine.registry import METRICS, MODELS
 
-# By library: parts, by their keys or types, that count something else than the classes of the data.
+from vitplug.config.parts import Part, parts_in
+
+# By library: parts, by their keys or classes, that count something else than the classes of the data.
 APART = {
     # Each task of several has its own classes, and necks count the entries of a code book or of an embedding.
     'mmpretrain': ('task_heads', 'neck', 'text_neck', 'vision_neck'),
@@ -19,36 +20,17 @@ APART = {
     'mmseg': ('STDCHead', 'MultimodalEncoderDecoder'),
     # Proposals have no class, and HTC's semantic head learns the classes of COCO-stuff. Trackers tell persons apart,
     # and GLIP and Grounding DINO count words: they are compared with nothing.
-    'mmdet': (
-        *('rpn_head', 'semantic_head', 'GLIP', 'GroundingDINO'),
-        *('ByteTrack', 'DeepSORT', 'OCSORT', 'QDTrack', 'StrongSORT'),
-    ),
+    'mmdet': ('rpn_head', 'semantic_head', 'BaseMOTModel', 'GLIP', 'GroundingDINO'),
 }
-# What mmdet's heads of boxes count, and mmseg's heads, metrics and data sets ignore, by default.
-COUNTED, IGNORED = 80, 255
 
 
-def parts_in(node, path: str, apart: Sequence[str] = ()) -> Iterator[tuple[str, Mapping, set[str]]]:
-    """All dicts in a part of a config, but those that are ``apart`` and all in them.
-
-    Yields:
-        The place, the settings, and the two names that they go by: their key, and the type without its module.
-    """
-    if isinstance(node, Mapping):
-        key = next(key for key in reversed(path.split('.')) if not key.isdecimal())
-        names = {key, str(named(node.get('type'))).rpartition('.')[2]}
-        if not names.isdisjoint(apart):
-            return
-        yield path, node, names
-    for place, child in children(node, path):
-        yield from parts_in(child, place, apart)
-
-
-def model_parts(cfg) -> list[tuple[str, Mapping, set[str]]]:
+def model_parts(cfg) -> list[Part]:
     """The parts of a model, and of its preprocessor, that may count the classes of the data."""
-    parts = [*parts_in(cfg.get('model'), 'model', APART.get(cfg.default_scope, ()))]
+    scope = cfg.default_scope
+    parts = [*parts_in(cfg.get('model'), 'model', MODELS, scope, APART.get(scope, ()))]
     # A preprocessor of the whole config is one of the model.
-    return [*parts, *parts_in(cfg.get('data_preprocessor'), 'data_preprocessor')] if parts else []
+    outer = parts_in(cfg.get('data_preprocessor'), 'data_preprocessor', MODELS, scope)
+    return [*parts, *outer] if parts else []
 
 
 def differing(ours: Sequence[str], theirs: Sequence[str], other: str) -> str:
@@ -77,8 +59,14 @@ def check_folders(path: str, classes: Sequence[str], folders: Sequence[str]) -> 
         raise ValueError(f'{setting}: mmpretrain takes the hidden folder {hidden[0]} for a class: remove it')
     if said and {*folders} == {*classes}:
         raise ValueError(f'{setting}: {said}: set it to {folders}')
-    if said and all(name.isdecimal() for name in folders) and sorted(folders, key=int) != [*folders]:
-        raise ValueError(f'{setting}: {said}: rename the folders to numbers of one length (00, 01, 02 ...)')
+    by_number = sorted(folders, key=int) if all(name.isdecimal() for name in folders) else folders
+    moved = [label for label, name in enumerate(by_number) if name != folders[label]]
+    if said and moved:
+        label = moved[0]
+        raise ValueError(
+            f'{setting}: mmpretrain sorts the class folders as texts, so that label {label} is {folders[label]!r} and '
+            f'named {classes[label]!r}: rename the folders to numbers of one length (00, 01, 02 ...)'
+        )
 
 
 def check_trained(path: str, trained: Sequence[str], classes: Sequence[str]) -> str:
@@ -105,16 +93,17 @@ def class_complaints(cfg, sources: Sequence) -> list[str]:
         if said := differing(getattr(other, kind), getattr(one, kind), one.path):
             return [f'{other.path} has other classes: {said}']  # which number is right is not known
     for name in dict.fromkeys(f'{source.path.partition("_dataloader")[0]}_evaluator' for source in sources):
-        parts += parts_in(cfg.get(name), name)
+        parts += parts_in(cfg.get(name), name, METRICS, cfg.default_scope)
     number, found = len(sources[0].classes), []
     ignored = {getattr(source.dataset, 'ignore_index', None) for source in sources} - {None}
-    for path, part, names in parts:
-        count = part.get('num_classes', COUNTED if 'bbox_head' in names else None)
-        ignore = part.get('ignore_index', IGNORED)
+    for part in parts:
+        count, ignore = part.get('num_classes'), part.get('ignore_index')
         # Backbones have num_classes=-1 for no classifier.
         if isinstance(count, int) and count > 0 and count != number:
-            found.append(f'{path}.num_classes = {count}: set it to {number}')
-        if not names.isdisjoint(('decode_head', 'auxiliary_head', 'IoUMetric')) and ignored - {ignore}:
+            found.append(f'{part.path}.num_classes = {count}: set it to {number}')
+        if part.goes_by('BaseDecodeHead', 'IoUMetric') and ignore is not None and ignored - {ignore}:
             theirs = min(ignored - {ignore})
-            found.append(f'{path}.ignore_index = {ignore}, and the data ignores {theirs}: set both to that of the maps')
+            found.append(
+                f'{part.path}.ignore_index = {ignore}, and the data ignores {theirs}: set both to that of the maps'
+            )
     return found

@@ -77,8 +77,11 @@ def _check_image(path: str, load: LoadImageFromFile, annotated: tuple) -> None:
             )
     loaded = image.shape[1::-1]
     if all(annotated) and annotated != loaded:
+        turned = (
+            ". Where EXIF turns images, color_type='color_ignore_orientation' in LoadImageFromFile loads the stored "
+            "pixels, and 'color' the turned ones"
+        )
         raise Misfit(
             f'{path}: {loaded[0]} x {loaded[1]} pixels as loaded, and is annotated as {annotated[0]} x {annotated[1]}: '
-            "annotate the images that are loaded. Where EXIF turns images, color_type='color_ignore_orientation' in "
-            "LoadImageFromFile loads the stored pixels, and 'color' the turned ones"
+            f'annotate the images that are loaded{turned if annotated == loaded[::-1] else ""}'
         )

@@ -4,7 +4,7 @@ Shared by `vitplug check`, `vitplug new` and the first lines of a training.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -49,16 +49,11 @@ def read_sources(cfg, split: str, every: bool = False) -> list[Source]:
         FileNotFoundError: If a folder or file is missing.
         ValueError: If annotations are broken or do not match the images or the classes, or nothing is left to learn.
     """
-    try:
-        return [_read_source(Source(path, dataset), every) for path, dataset in lazy_datasets(cfg, split)]
-    except FileNotFoundError as error:
-        made = cfg.get('data_help') or {}
-        if 'root' in made and os.path.abspath(made['root']) in str(error):
-            raise FileNotFoundError(f'{error}; make the data with: {made["command"]}') from error
-        raise
+    made = cfg.get('data_help') or {}
+    return [_read_source(Source(path, dataset), every, made) for path, dataset in lazy_datasets(cfg, split)]
 
 
-def _read_source(source: Source, every: bool) -> Source:
+def _read_source(source: Source, every: bool, made: Mapping) -> Source:
     dataset, path, names = source.dataset, source.path, source.dataset.metainfo.get('classes') or ()
     if isinstance(names, str):
         raise ValueError(f'{path}.metainfo.classes = {names!r}: expected a list; a comma makes it one: ({names!r},)')
@@ -67,7 +62,10 @@ def _read_source(source: Source, every: bool) -> Source:
         folders = (('data folder', folder) for folder in dataset.data_prefix.values())
         for what, place in (*folders, ('annotation file', dataset.ann_file)):
             if place and not Path(place).exists():
-                raise FileNotFoundError(f'no such {what}: {os.path.abspath(place)}')
+                lacking = Path(os.path.abspath(place))
+                is_made = 'root' in made and lacking.is_relative_to(os.path.abspath(made['root']))
+                advice = f'; make the data with: {made["command"]}' if is_made else ''
+                raise FileNotFoundError(f'no such {what}: {lacking}{advice}')
         _read_files(source, every)
     # None for panoptic data, where some parts of a model count things, some all classes.
     if not dataset.metainfo.get('stuff_classes'):
