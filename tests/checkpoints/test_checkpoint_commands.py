@@ -12,11 +12,14 @@ from vitplug.checkpoints.checkpoint_commands import convert_main
 def test_weights_and_meta_in_a_new_file(tmp_path, capsys):
     state = timm.create_model('test_vit').state_dict()
     given = {f'teacher.{key}': value for key, value in state.items()} | {'student.head.bias': torch.zeros(1)}
+    given['teacher.gauge.bias'] = torch.zeros(1)
     torch.save(dict(state_dict=given, meta=dict(epoch=1)), tmp_path / 'timm.pth')
     capsys.readouterr()
     convert_main([str(tmp_path / 'timm.pth'), str(tmp_path / 'new.pth'), '--prefix', 'teacher'])
     origin = f'from {len(given)} of timm ViT in state_dict; left out: student.head.bias'
-    assert f'new.pth: {len(state)} tensors, {origin}' in capsys.readouterr().out
+    kept = 'no such network has these, kept all the same: backbone.gauge.bias'
+    assert f'new.pth: {len(given) - 1} tensors, {origin}; {kept}' in capsys.readouterr().out
+    state['gauge.bias'] = given['teacher.gauge.bias']
     written, expected = read_checkpoint(tmp_path / 'new.pth'), convert(state).state
     assert written['meta'] == dict(epoch=1) and written['state_dict'].keys() == expected.keys()
     assert all(torch.equal(value, expected[key]) for key, value in written['state_dict'].items())

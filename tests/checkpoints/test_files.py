@@ -92,7 +92,7 @@ def test_broken_files_are_refused_by_name(suffix, tmp_path):
 
 def test_what_is_no_checkpoint_is_refused(tmp_path):
     torch.save([torch.zeros(1)], tmp_path / 'swin-tiny.pth')
-    with pytest.raises(ValueError, match=r'is truncated or no checkpoint \(a list, no dict of tensors\)'):
+    with pytest.raises(ValueError, match=r'swin-tiny\.pth holds a list: expected a dict of tensors'):
         read_checkpoint(tmp_path / 'swin-tiny.pth')
     with pytest.raises(FileNotFoundError, match=r'swin-tinny\.pth.*did you mean .swin-tiny\.pth'):
         read_checkpoint(tmp_path / 'swin-tinny.pth')

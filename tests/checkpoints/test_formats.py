@@ -13,6 +13,7 @@ from mmpretrain.registry import MODELS
 from mmseg.models.backbones.swin import SwinTransformer as MMSegSwin
 from mmseg.models.backbones.vit import VisionTransformer as MMSegViT
 from timm.layers.attention import Attention as TimmAttention
+from timm.models.beit import Beit
 from timm.models.eva import Eva
 from timm.models.mlp_mixer import MlpMixer
 from timm.models.mvitv2 import MultiScaleVit, MultiScaleVitCfg
@@ -22,7 +23,7 @@ from timm.models.swin_transformer_v2 import SwinTransformerV2
 
 from vitplug.backbones import DistilledVisionTransformer, VisionTransformer
 from vitplug.checkpoints import convert, load_pretrained, recognise
-from vitplug.checkpoints.formats import is_derived
+from vitplug.checkpoints.formats import is_derived, take_own_names
 
 
 class Gated(TimmAttention):
@@ -249,6 +250,9 @@ def flat(outputs):
 def test_last_norm_of_early_files():
     state = {re.sub('^norm1', 'norm', key): value for key, value in swin(out_indices=(1,)).state_dict().items()}
     assert 'backbone.norm1.weight' in convert(state).state
+    whole = {f'backbone.{key}': value for key, value in state.items()}
+    take_own_names(whole)
+    assert 'backbone.norm1.weight' in whole
 
 
 # --- refusals ---
@@ -270,6 +274,12 @@ def test_refusals_name_the_family_of_the_file():
     for key in ('conv.weight', 'stages.0.blocks.0.attn.meta_mlp.fc1.weight', 'blocks.0.attn.q.weight'):
         with pytest.raises(ValueError, match=rf'the keys \({re.escape(key)}\) match no known network: expected .*timm'):
             recognise({key: torch.zeros(1)})
+
+
+def test_beit_has_no_host():
+    beit = Beit(img_size=32, patch_size=8, embed_dim=24, depth=1, num_heads=3, use_rel_pos_bias=True, init_values=0.1)
+    with pytest.raises(ValueError, match=r'relative positions of a BEiT, .* no host; vitplug\.plug_in takes a model'):
+        convert(beit.state_dict())
 
 
 def test_a_prefix_that_no_key_has():

@@ -5,7 +5,7 @@ import timm
 import torch
 from cases import images, randomize
 from mmdet.models.backbones.swin import SwinTransformer as MMDetSwin
-from mmengine.config import ConfigDict
+from mmengine.config import Config, ConfigDict
 from mmengine.registry import DefaultScope
 from mmengine.runner import Runner, load_checkpoint
 from mmpretrain.models import SwinTransformer as MMPretrainSwin
@@ -15,6 +15,7 @@ from mmseg.registry import MODELS as MMSEG_MODELS
 from timm.models.swin_transformer import SwinTransformer as TimmSwin
 
 from vitplug.checkpoints import convert
+from vitplug.runs.checkpoint_fit import load_for_inference
 
 GAB = [dict(type='GaussianAttentionBias', amplitude=1e-6)]  # changes nothing, has parameters
 SWIN = dict(embed_dims=12, depths=(2, 2), num_heads=(2, 4), strides=(4, 2), window_size=4, out_indices=(1,))
@@ -131,6 +132,22 @@ def test_other_heads_than_those_of_the_training_are_refused(tmp_path):
     torch.save(dict(state_dict=model.state_dict(), meta=meta), tmp_path / 'heads.pth')
     with pytest.raises(ValueError, match=r'was trained with num_heads=\[3, 4\], .* the backbone has \[2, 4\]'):
         load_checkpoint(model, str(tmp_path / 'heads.pth'))
+
+
+def test_a_whole_model_without_a_config_has_the_grid_of_its_shape(tmp_path):
+    """Of 2 x 8 tokens, which may be 4 x 4."""
+    model = MODELS.build(dict(VIT, type='vitplug.VisionTransformer', img_size=(16, 64)))
+    torch.save(model.state_dict(), tmp_path / 'wide.pth')
+    load_checkpoint(model, str(tmp_path / 'wide.pth'))
+
+
+@pytest.mark.parametrize('with_cls_token', [True, False])
+def test_a_test_reads_files_of_mmseg(with_cls_token):
+    cfg, ours = dict(VIT, with_cls_token=with_cls_token), torch.nn.Module()
+    theirs, ours.backbone = randomize(MMSegViT(**cfg)), MODELS.build(dict(cfg, type='vitplug.VisionTransformer'))
+    state = {f'backbone.{key}': value for key, value in theirs.state_dict().items()}
+    load_for_inference('mmseg.pth', ours, dict(state_dict=state), Config())
+    assert_equal(ours.backbone, theirs, images(32, 32, dtype=torch.float32))
 
 
 def test_models_without_a_host_are_left_alone(tmp_path):

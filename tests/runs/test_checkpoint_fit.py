@@ -119,9 +119,9 @@ class Model(nn.Module):
 
 
 def test_plugs_of_the_checkpoint_that_the_model_lacks():
-    checkpoint = checkpoint_of(Model(plugs=[dict(type='RelPosBias')]))
+    checkpoint = checkpoint_of(Model(img_size=32, plugs=[dict(type='RelPosBias')]))
     with pytest.raises(ValueError, match=r'4 weights for which .* backbone\.layers\.0\.plugs\.rel_pos_bias'):
-        check_checkpoint(runner_of(Model(), resume=False), checkpoint)
+        check_checkpoint(runner_of(Model(img_size=32), resume=False), checkpoint)
 
 
 def test_table_is_resized_for_a_test_but_not_for_a_training():

@@ -40,4 +40,6 @@ def convert_main(argv: Sequence[str] | None = None) -> None:
     written = dict(meta=content.get('meta', {}), state_dict=state_dict)
     write_whole(args.target, lambda part: torch.save(written, part))
     origin = f'{len(state)} of {source_format.name}{place and f" in {place}"}'
-    print(f'{args.target}: {len(converted)} tensors, from {origin}; left out: {some_of(left_out, 10)}')
+    strange = source_format.without_rule(converted)
+    kept = f'; no such network has these, kept all the same: {some_of(strange, 10)}' if strange else ''
+    print(f'{args.target}: {len(converted)} tensors, from {origin}; left out: {some_of(left_out, 10)}{kept}')

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -77,14 +78,17 @@ def read_checkpoint(checkpoint: str | os.PathLike) -> Mapping:
 
         return read_shards(path, read_checkpoint(path / REST))
     try:
-        return _read(path)
+        content = _read(path)
     except (OSError, MemoryError, ImportError):
         raise
     except Exception as error:  # A broken file can raise nearly any exception.
         raise ValueError(f'{path} {_fault(str(error))}') from error
+    if not isinstance(content, Mapping):
+        raise ValueError(f'{path} holds a {type(content).__name__}: expected a dict of tensors, or one that holds it')
+    return content
 
 
-def _read(path: Path) -> Mapping:
+def _read(path: Path) -> Any:
     if path.suffix == '.onnx':
         return read_onnx(path)
     if path.suffix == '.safetensors':
@@ -92,10 +96,7 @@ def _read(path: Path) -> Mapping:
 
         return load_file(path)
     torch.serialization.add_safe_globals(SAFE)  # every time: mmengine's reading takes its own ones back
-    content = torch.load(str(path), map_location='cpu', weights_only=os.environ.get(NOT_ONLY_TENSORS) != '1')
-    if not isinstance(content, Mapping):
-        raise TypeError(f'a {type(content).__name__}, no dict of tensors')
-    return content
+    return torch.load(str(path), map_location='cpu', weights_only=os.environ.get(NOT_ONLY_TENSORS) != '1')
 
 
 def _fault(error: str) -> str:

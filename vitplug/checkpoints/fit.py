@@ -23,7 +23,7 @@ _FREE = re.compile(
     r'(?:norm\d*|ln[12]|downstream_norms|post_network)\.|(?:mask_token|decoder_\w+|local_cls_norm)(?:\.|$)'
 )
 # Norms of the outputs of stages, of which a classifier has the last alone, or one without a number.
-_STAGE_NORM = re.compile(r'(?:norm|downstream_norms\.)\d+\.')
+_STAGE_NORM = re.compile(r'(?:norm|downstream_norms\.)(\d+)\.')
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,9 @@ def check_fit(coverage: Coverage, backbone: nn.Module, reset: Collection[str], r
     Raises:
         ValueError: If a tensor of the backbone is missing or unused, or positions are rotated otherwise.
     """
-    has_output = any(key.startswith(('norm', 'downstream_norms.')) for key in (*coverage.loaded, *coverage.unused))
     missing = [key for key in coverage.missing if not is_named(key, reset)]
-    missing = [key for key in missing if not (has_output and _STAGE_NORM.match(key))]
+    if _is_of_classifier(coverage, backbone):
+        missing = [key for key in missing if not _STAGE_NORM.match(key)]
     unused = [key for key in coverage.unused if not _FREE.match(key) and key not in getattr(backbone, 'leaves_out', ())]
     problems = []
     if missing:
@@ -74,6 +74,15 @@ def check_fit(coverage: Coverage, backbone: nn.Module, reset: Collection[str], r
             f'{coverage.source} is of another network: {"; ".join(problems)}. docs/checkpoints.md has the arguments of '
             f'its network; to start from the rest all the same, list parts of such names: reset=[...]'
         )
+
+
+def _is_of_classifier(coverage: Coverage, backbone: nn.Module) -> bool:
+    """Whether a file has the whole norm of the last stage alone, under its number or without one."""
+    names = [*coverage.loaded, *coverage.unused]
+    stages = {match[1] for key in names if (match := _STAGE_NORM.match(key))}
+    last = str(len(getattr(backbone, 'sections', list)()) - 1)
+    lacks_part = any(key.startswith(f'norm{last}.') for key in coverage.missing)
+    return (stages == {last} and not lacks_part) or (not stages and 'norm.weight' in names)
 
 
 def _rotations(backbone: nn.Module) -> list[str]:
@@ -132,6 +141,10 @@ def load_state(model: nn.Module, state: Mapping[str, Tensor], path: str | os.Pat
     if lacking:
         raise misfit(path, lacking, len(model.state_dict()))
     unused = [name for name in unexpected if (name.startswith(BACKBONE) or is_plug(name)) and not is_derived(name)]
+    # mmseg's ViT has a class token without with_cls_token, too, and does not use it.
+    backbone = getattr(model, 'backbone', model)
+    if 'cls_token' in getattr(backbone, 'leaves_out', ()) and backbone.cls_token is None:
+        unused = [name for name in unused if name != f'{BACKBONE}cls_token']
     if unused:
         raise ValueError(
             f'{path} does not fit the model of the config: it has {len(unused)} weights for which the backbone has no '

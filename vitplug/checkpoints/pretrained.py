@@ -15,12 +15,10 @@ from vitplug.registry import WEIGHT_INITIALIZERS
 from .files import WRONG_SHAPES, find_weights, read_checkpoint, some_of
 from .fit import Coverage, check_fit, check_state, is_named
 from .formats import convert, is_derived
-from .settings import BACKBONE, read_settings
+from .settings import BACKBONE, check_unstated_grid, read_settings
 
 # mmpretrain's two key prefixes of a classification layer; a model has one of them.
 CLASSIFIERS = ('head.fc.', 'head.layers.head.')
-# Biases that timm's DINOv3 and mmseg's ViT are built without.
-MAY_LACK_BIAS = (r'layers\.\d+\.attn\.qkv\.', r'patch_embed\.projection\.')
 
 
 @WEIGHT_INITIALIZERS.register_module()
@@ -86,6 +84,7 @@ def load_content(
 ) -> Coverage:
     """The same of the content of a checkpoint that has been read from ``path``."""
     weights, place = find_weights(content, path)
+    settings = read_settings(content)
     backbone = getattr(module, 'backbone', module)
     own = {key: value for key, value in module.state_dict().items() if not is_derived(key)}
     wanted, outside = _split(own) if backbone is not module else (own, {})
@@ -93,8 +92,12 @@ def load_content(
         state, known, _ = convert(weights, prefix)
         given, others = _split(_without(state, reset, own))
         heads, beside = _choose_heads(others, outside)
-        check_state(backbone, given, read_settings(content), path)
-        if zeros := _biases_of_none(wanted, given):
+        check_state(backbone, given, settings, path)
+        check_unstated_grid(backbone, given, settings, path)
+        bias = re.compile(rf'(?:{known.may_lack_bias})\.bias')
+        may_lack = [key for key in wanted if bias.fullmatch(key) and not is_named(key, reset)]
+        zeros = [] if any(key in given for key in may_lack) else may_lack
+        if zeros:
             print_log(f'{path}: biases that its network does not have are 0: {some_of(zeros, 3)}', logger='current')
         given |= {key: torch.zeros_like(wanted[key]) for key in zeros}
         # What remains after the hosts' hooks, which rename and leave out what plugs have made of no use.
@@ -125,13 +128,6 @@ def _split(state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Te
     return inside, {key: value for key, value in state.items() if not key.startswith(BACKBONE)}
 
 
-def _biases_of_none(wanted: Collection[str], given: Collection[str]) -> list[str]:
-    """Biases that the file's network was built without, which is as if they were 0: it has none of their kind."""
-    kinds = [kind for kind in MAY_LACK_BIAS if not any(re.fullmatch(f'{kind}bias', key) for key in given)]
-    lacking = [key for key in given if any(re.fullmatch(f'{kind}weight', key) for kind in kinds)]
-    return [bias for key in lacking if (bias := f'{key.removesuffix("weight")}bias') in wanted]
-
-
 def _choose_heads(others: dict[str, Tensor], own: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
     """The tensors outside of a backbone that a model has, without heads of other classes, and the keys of the rest."""
     present = next((name for name in CLASSIFIERS if any(key.startswith(name) for key in own)), None)
@@ -145,6 +141,8 @@ def _choose_heads(others: dict[str, Tensor], own: Mapping[str, Tensor]) -> tuple
 
 def _without(given: Mapping[str, Tensor], reset: Collection[str], own: Collection[str]) -> dict[str, Tensor]:
     """Drops the tensors with a part of their name in ``reset``, a misspelt name in which is refused."""
+    if isinstance(reset, str):
+        raise ValueError(f'reset={reset!r}: expected a list of parts of names, such as [{reset!r}]')
     unknown = [name for name in reset if not any(is_named(key, [name]) for key in (*given, *own))]
     if unknown:
         raise ValueError(f'reset={reset!r}: no tensor has {unknown} in its name: expected a list of parts of names')

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from vitplug.checkpoints.files import some_of
 from vitplug.checkpoints.fit import check_state, load_state, misfit
-from vitplug.checkpoints.settings import differences, read_settings
+from vitplug.checkpoints.formats import take_own_names
+from vitplug.checkpoints.settings import check_unstated_grid, differences, read_settings
 from vitplug.checkpoints.through_mmengine import has_host
 from vitplug.config.parts import model_settings
 from vitplug.registry import HOOKS
@@ -50,6 +51,7 @@ class CheckpointFitHook(Hook):
         if trains and not resumes:
             given, state = model_weights(checkpoint), model.state_dict()
             check_state(model, given, settings, path)
+            check_unstated_grid(model, given, settings, path)
             fits = any(name in given and given[name].shape == state[name].shape for name in state)
             if not fits and not has_host(model):  # hosts refuse files of other networks themselves
                 raise misfit(path, list(state), len(state))
@@ -82,6 +84,8 @@ def load_for_inference(path: str, model: nn.Module, checkpoint: Mapping, cfg: Co
     Where a training resumes, nothing may be resized, as the optimizer's state would not be.
     """
     given, settings = model_weights(checkpoint), read_settings(checkpoint)
+    if has_host(model):
+        take_own_names(given)
     check_state(model, given, settings, path, exact=resumes)
     _list_changes(path, settings, cfg)
     load_state(model, given, path)

@@ -100,6 +100,8 @@ class Format:
         name: Name for messages.
         anchors: Keys, with ``{}`` for a number. A checkpoint of this format has all of them.
         names: The table, in sections. Keys without a rule are those of vitplug's backbone.
+        may_lack_bias: Modules of the backbone, as a regular expression, that its networks may be built without a bias
+            in, which is as if it were 0; '' for none.
         rotary: The setting of a backbone for the rotary positions of its networks, which no key may show; '' for none.
         prepare: Changes their tensors before the table does, and refuses networks with these keys that vitplug has not.
     """
@@ -107,6 +109,7 @@ class Format:
     name: str
     anchors: str
     names: tuple[str, ...] = ()
+    may_lack_bias: str = ''
     rotary: str = ''
     prepare: Callable[[State], State] = lambda theirs: theirs
 
@@ -135,6 +138,12 @@ class Format:
                 tensor = _join(key, parts, theirs)
             ours[name] = LAYOUTS[layout](tensor)
         return ours
+
+    def without_rule(self, ours: Iterable[str]) -> list[str]:
+        """Converted keys of the backbone that are those of the file, as no rule of the table gives them."""
+        places = [_pattern(re.sub(r'\{[^}]*\}', '{}', rule.ours)) for rule in read_table(self.names)]
+        keys = [key for key in ours if places and key.startswith('backbone.')]
+        return [key for key in keys if not any(place.match(key) for place in places)]
 
     def _rules(self, state: State) -> list[Rule]:
         """The rules for a network with these tensors."""

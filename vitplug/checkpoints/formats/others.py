@@ -53,7 +53,8 @@ ORIGINAL_SWIN_V2 = Format(
 MM_SWIN = Format(
     'OpenMMLab Swin',
     'stages.{}.blocks.{}.attn.w_msa.(?:relative_position_bias_table|logit_scale)',
-    ('norm = norm{last}',),  # of early files, without a number
+    # The first, without a number, is of early files.
+    ('norm = norm{last}, norm{}, patch_embed, absolute_pos_embed, mask_token, stages, plugs',),
 )
 
 # --- MViTv2 ---

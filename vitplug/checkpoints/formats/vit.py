@@ -6,6 +6,8 @@ from .format import Format, State, is_gated
 
 #: The key by which timm's ViT and its descendants are recognised.
 QKV = 'blocks.{}.attn.qkv.weight'
+# Of q, k and v: networks of DINOv3 may have none, timm leaves out those that are 0.
+_QKV_BIAS = r'layers\.\d+\.attn\.qkv'
 #: The setting for the rotary positions of Heo et al.
 ROTARY_PLUG = "plugs=[dict(type='RotaryPosition')]"
 
@@ -18,17 +20,21 @@ MMSEG_VIT = Format(
     'mmseg ViT',
     'layers.{}.attn.attn.in_proj_weight',
     (
+        'patch_embed, cls_token, pos_embed, ln1, plugs',
         '[layers.{}]',
+        'ln1, ln2, ffn, plugs',
         'attn.attn.in_proj_weight = attn.qkv.weight, attn.attn.in_proj_bias = attn.qkv.bias',
         'attn.attn.out_proj = attn.proj',
     ),
+    may_lack_bias=r'patch_embed\.projection',
 )
 
 # --- timm, Meta, BAAI ---
 
 #: timm's names, which most code of the papers has, too, and those of DINOv2, DINOv3 and EVA-02 by their authors.
 NAMES = (
-    'cls_token, dist_token, reg_token = storage_tokens, register_tokens = storage_tokens, pos_embed',
+    'mask_token, local_cls_norm, cls_token, dist_token',
+    'reg_token = storage_tokens, register_tokens = storage_tokens, pos_embed',
     'rope_embed.periods = rotary.periods, patch_embed.proj = patch_embed.projection, norm_pre = pre_norm',
     # SigLIP pools by attention, which no backbone does.
     'norm = ln1, fc_norm = ln2, pre_logits.fc = .head.layers.pre_logits, attn_pool = .attention_pool',
@@ -76,7 +82,7 @@ TIMM_VIT = Format('timm ViT', QKV, NAMES, prepare=_place_class)
 TIMM_ROPE_VIT = Format(
     'timm ViT with rotary positions',
     f'{QKV} blocks.{{}}.gamma_1',
-    NAMES,
+    ('layers.{}.plugs.rotary_position.qkv.frequencies', *NAMES),
     rotary=ROTARY_PLUG,
     prepare=_split_frequencies,
 )
@@ -94,6 +100,7 @@ TIMM_DINOV3 = Format(
     # Others of timm with rotary positions have no such norm.
     f'{QKV} blocks.{{}}.gamma_1 reg_token norm.weight',
     NAMES,
+    may_lack_bias=_QKV_BIAS,
     rotary="rotary='dinov3'",
 )
 TIMM_ROPE_REGISTERS = Format(
@@ -101,6 +108,7 @@ TIMM_ROPE_REGISTERS = Format(
     # Without a class token and a norm of all tokens: vit_*_rope_reg*_gap_*.
     f'{QKV} blocks.{{}}.gamma_1 reg_token fc_norm.weight',
     NAMES,
+    may_lack_bias=_QKV_BIAS,
     rotary="rotary='eva02'",
 )
 TIMM_EVA02 = Format(
@@ -124,6 +132,7 @@ META_DINOV3 = Format(
     'Meta DINOv3',
     f'{QKV} rope_embed.periods',
     NAMES,
+    may_lack_bias=_QKV_BIAS,
     rotary="rotary='dinov3'",
     prepare=_apply_masks,
 )
@@ -159,6 +168,7 @@ HF_DINOV3 = Format(
         'norm1 = ln1, norm2 = ln2, mlp.up_proj = ffn.layers.0.0, mlp.down_proj = ffn.layers.1',
         'mlp.gate_proj+mlp.up_proj = ffn.w12, mlp.down_proj = ffn.w3',
     ),
+    may_lack_bias=_QKV_BIAS,
     rotary="rotary='dinov3'",
 )
 
