@@ -102,7 +102,7 @@ def combined(estimates: Sequence[Estimate], weights: Sequence[float] | None = No
         return exact(whole)
     samples = _sum([one.samples for one in estimates if one.samples is not None], weights)
     if first.over == GROUPS_OF_IMAGES:
-        return _jackknifed(whole, samples, int(first.n.max()))
+        return _jackknifed(whole, list(samples), int(first.n.max()))
     return student(samples, first.over)
 
 
