@@ -52,7 +52,7 @@ ROWS = {
         child("model = dict(backbone=dict(_delete_=True, type='ResNet', depth=18))"),
     ),
     'head for another width': Row(
-        'get_flops.py tiny.py --cfg-options model.head.in_channels=9', r'cannot be run on images of 16x16: .*shapes'
+        'get_flops.py tiny.py --cfg-options model.head.in_channels=9', r'cannot be run on images of 16x16: .*8\] X \[9'
     ),
     'other classes': Row(options('model.head.num_classes=80'), r'model\.head\.num_classes = 80: set it to 2'),
     'missing data': Row(options('train_dataloader.dataset.data_root=nowhere'), r'no such data folder: .*nowhere'),
