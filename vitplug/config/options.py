@@ -1,4 +1,4 @@
-"""Options that commands share: settings of the config, changed settings of a checkpoint, the size of the images."""
+"""Options that commands share: settings of the config, an exported file, the size of the images."""
 
 import argparse
 

@@ -1,1 +1,1 @@
-"""Intervals and decisions: over the `images` of a model, the `seeds` of a training, the `grids` of several."""
+"""Intervals and decisions: over the `images` of a model and the `seeds` of a training."""

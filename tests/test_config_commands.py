@@ -10,7 +10,7 @@ from vitplug.config.image_size import read_image_size
 from vitplug.config.printing import print_config, print_difference
 from vitplug.lab.flops import get_flops
 
-CONFIGS = Path(__file__).resolve().parents[2] / 'configs'
+CONFIGS = Path(__file__).resolve().parents[1] / 'configs'
 BASE = CONFIGS / 'digits/vit-mini-p4_1xb32-14e_digits-32x32.py'
 REFINER = CONFIGS / 'digits/vit-mini-p4-refiner_1xb32-14e_digits-32x32.py'
 STOCK_SEGMENTOR = 'mmseg::vit/vit_deit-s16_upernet_8xb2-160k_ade20k-512x512.py'
