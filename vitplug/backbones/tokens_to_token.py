@@ -75,7 +75,8 @@ class PerformerAttention(BaseModule):
         k_BNT, q_BNT, v_BNT = self.kqv(x_BNE).chunk(3, dim=-1)
         wide = at_least_float32(v_BNT.dtype)
         with without_autocast(x_BNE.device):
-            of_k_BNm, of_q_BNm = (self._features(t.to(wide)) for t in (k_BNT, q_BNT))
+            # In one piece: torch's product compares strides of others, which ties an exported graph to some batches.
+            of_k_BNm, of_q_BNm = (self._features(t.to(wide).contiguous()) for t in (k_BNT, q_BNT))
             # The denominator is the weighted sum of a further value, which is 1 for all keys.
             values_BNV = F.pad(v_BNT.to(wide), (0, 1), value=1.0)
             sums_BNV = of_q_BNm @ (of_k_BNm.transpose(1, 2) @ values_BNV)
@@ -177,7 +178,7 @@ class TokensToToken(Patches, BaseModule):
         for attention, split in ((self.attention1, self.soft_split1), (self.attention2, self.soft_split2)):
             x_BThw = to_map(self._attend(attention, x_BNE), grid.hw)
             x_BNE, grid = split(x_BThw).transpose(1, 2), grid.after(split)
-        return self.project(x_BNE), grid.hw
+        return self.project(x_BNE.contiguous()), grid.hw
 
     def _attend(self, attention: TokenLayer, x_BNE: Tensor) -> Tensor:
         if self.with_cp and torch.is_grad_enabled():
