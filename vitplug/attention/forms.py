@@ -25,12 +25,15 @@ def fused(a: Attention) -> Tensor:
     # memory-efficient kernel reads memory that is not its own (pytorch #148476).
     trains = added.requires_grad and torch.is_grad_enabled()
     alone = trains and not (q.requires_grad or k.requires_grad or a.v.requires_grad)
-    # On a CPU torch's call forms the maps itself where a bias is trained, in more passes; those of windows are small.
-    if alone or (on_cpu(q.device) and (trains or a.windows > 1)):
+    # On a CPU torch's call forms the maps itself where a bias is trained, in more passes.
+    if alone or (trains and on_cpu(q.device)):
         if goes_by_rows(q, k, a.dropout_p):
             return by_rows(partial(_of_rows, a.scale), q, k, a.v, of_all(added, a))
-        logits = a.by_window(scores_of(q, k, a.scale)).add_(added[..., : a.num_keys])
-        return F.dropout(softmax(logits), a.dropout_p).to(a.v.dtype).flatten(0, 1) @ a.v
+        heads = q.shape[:2]
+        bias = of_all(added, a).expand(*q.shape[:3], -1).flatten(0, 1)
+        q, k, v = (t.flatten(0, 1) for t in (q, k, a.v))
+        maps = softmax(torch.baddbmm(bias, q, k.transpose(1, 2), alpha=a.scale))
+        return (F.dropout(maps, a.dropout_p).to(v.dtype) @ v).unflatten(0, heads)
     return call(q, k, a.v, of_all(added, a), a.dropout_p, a.scale)
 
 

@@ -24,8 +24,9 @@ class Slots(NamedTuple):
 
     Args:
         places: The place of every token, ``(h * w,)``.
-        tokens: The token at every place, ``(W * N,)``; ``h * w`` where there is padding.
-        padding: 1 at the places without one, else 0, ``(W * N,)``; None where the map is cut into whole windows.
+        tokens: The token at every place, ``(W * N,)``; some other where there is padding.
+        padding: The places without one, or, in a compiled graph, where their number is open, a mask of all places;
+            None where the map is cut into whole windows.
     """
 
     places: Tensor
@@ -159,12 +160,12 @@ Layout = GlobalLayout | WindowLayout
 
 def to_slots(x_BND: Tensor, slots: Slots, padding_1D: Tensor | None = None) -> Tensor:
     """Tokens to their slots in windows, ``(B, W * N, D)``, in one copy; zeros or the given token to the others."""
-    return _ToSlots.apply(x_BND, padding_1D, *slots)
+    return _Moved.apply(x_BND, padding_1D, slots, True)
 
 
 def from_slots(x_BSD: Tensor, slots: Slots) -> Tensor:
     """Undoes :func:`to_slots`."""
-    return _FromSlots.apply(x_BSD, *slots)
+    return _Moved.apply(x_BSD, None, slots, False)
 
 
 # Large maps have large masks (12 MB for the first stage of Swin at 800 x 1216), so only few are kept.
@@ -193,10 +194,11 @@ def _slots(layout: WindowLayout, is_padded: bool, device: torch.device) -> Slots
     place = (y % layout.window)[:, None] * layout.window + x % layout.window
     row, column = (_by_window(side, layout, device) for side in layout.padded)
     token = row[:, None, :, None] * width + column[:, None, :]
-    exists = (row < height)[:, None, :, None] & (column < width)[:, None, :]
-    tokens = torch.where(exists, token, height * width).flatten()
-    padding = (~exists).flatten().float() if is_padded else None
-    return Slots((window * layout.window**2 + place).flatten(), tokens, padding)
+    exists = ((row < height)[:, None, :, None] & (column < width)[:, None, :]).flatten()
+    padding = ~exists if is_padded else None
+    if is_padded and not torch.compiler.is_compiling():
+        padding = exists.int().argsort()[: exists.numel() - height * width]
+    return Slots((window * layout.window**2 + place).flatten(), token.flatten() * exists, padding)
 
 
 def _by_window(padded: int, layout: WindowLayout, device: torch.device) -> Tensor:
@@ -204,35 +206,26 @@ def _by_window(padded: int, layout: WindowLayout, device: torch.device) -> Tenso
     return ((torch.arange(padded, device=device) + layout.shift) % padded).view(-1, layout.window)
 
 
-class _ToSlots(torch.autograd.Function):
-    """Tokens to their places, padding to the others. Its gradient is :class:`_FromSlots`: autograd's adds up."""
+class _Moved(torch.autograd.Function):
+    """Tokens to their places, with padding at the others, or back. Each is the other's gradient: autograd's adds up."""
 
     @staticmethod
-    def forward(
-        ctx: Any, x_BND: Tensor, padding_1D: Tensor | None, places: Tensor, tokens: Tensor, padding: Tensor | None
-    ) -> Tensor:
-        ctx.save_for_backward(places, tokens, padding)
-        if padding is not None:
-            padding_1D = x_BND.new_zeros(1, x_BND.shape[2]) if padding_1D is None else padding_1D
-            x_BND = torch.cat((x_BND, padding_1D.expand(x_BND.shape[0], 1, -1)), dim=1)
-        return x_BND.index_select(1, tokens)
+    def forward(ctx: Any, x_BND: Tensor, padding_1D: Tensor | None, slots: Slots, to_places: bool) -> Tensor:
+        ctx.slots, ctx.to_places = slots, to_places
+        padding = slots.padding if to_places else None
+        moved_BND = x_BND[:, slots.tokens if to_places else slots.places]
+        if padding is None:
+            return moved_BND
+        if padding.dtype == torch.bool:
+            value = moved_BND.new_zeros(1) if padding_1D is None else padding_1D
+            return torch.where(padding[:, None], value, moved_BND)
+        moved_BND[:, padding] = 0 if padding_1D is None else padding_1D
+        return moved_BND
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple:
-        (places, tokens, padding), grad_padding = ctx.saved_tensors, None
+        padding, grad_padding = ctx.slots.padding, None
         if ctx.needs_input_grad[1] and padding is not None:
-            grad_padding = (padding.to(grad.dtype) @ grad.sum(0))[None]
-        return _FromSlots.apply(grad, places, tokens, padding), grad_padding, None, None, None
-
-
-class _FromSlots(torch.autograd.Function):
-    """Tokens from their places. Its gradient is :class:`_ToSlots`."""
-
-    @staticmethod
-    def forward(ctx: Any, x_BSD: Tensor, places: Tensor, tokens: Tensor, padding: Tensor | None) -> Tensor:
-        ctx.save_for_backward(places, tokens, padding)
-        return x_BSD.index_select(1, places)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple:
-        return _ToSlots.apply(grad, None, *ctx.saved_tensors), None, None, None
+            is_mask = padding.dtype == torch.bool
+            grad_padding = (torch.where(padding[:, None], grad, 0) if is_mask else grad[:, padding]).sum((0, 1))[None]
+        return _Moved.apply(grad, None, ctx.slots, not ctx.to_places), grad_padding, None, None

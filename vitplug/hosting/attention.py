@@ -125,9 +125,10 @@ class SelfAttention(nn.Module):
     def split_heads(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """q, k and v, each ``(G, heads, N, d)``, of ``(G, N, heads * d)``."""
         shape = self.shape
-        if shape.map_heads == shape.value_heads:
-            q, k, v = qkv.unflatten(-1, (3, shape.map_heads, shape.head_dims)).permute(2, 0, 3, 1, 4).unbind(0)
-            return q, k, v
         heads = (shape.map_heads, shape.map_heads, shape.value_heads)
-        q, k, v = qkv.unflatten(-1, (-1, shape.head_dims)).transpose(1, 2).split(heads, dim=1)
-        return q, k, v
+        if heads[0] == heads[2] and not qkv.requires_grad:
+            q, k, v = qkv.unflatten(-1, (3, heads[0], shape.head_dims)).permute(2, 0, 3, 1, 4).unbind(0)
+            return q, k, v
+        # More views, and a copy less in backward, which puts the three gradients side by side.
+        q, k, v = qkv.unflatten(-1, (-1, shape.head_dims)).split_with_sizes(heads, 2)
+        return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
