@@ -26,6 +26,8 @@ from vitplug.lab.study.measures.features import centred_grams, cka, unbiased
 from vitplug.lab.study.measures.fields import input_gradient, last_map
 from vitplug.lab.study.measures.scores import coco_metric
 from vitplug.lab.study.places import Place
+from vitplug.lab.study.report import table
+from vitplug.lab.study.rows import Row
 from vitplug.lab.study.runs import Run, read_run, read_runs
 from vitplug.lab.study.store import Store
 from vitplug.statistics.images import student
@@ -474,6 +476,13 @@ def test_every_part_of_a_paper_is_made_of_known_parts():
         conditions = conditions_of([text for text in paper.get('conditions', ()) if text != 'real'])
         known = {condition.name for condition in conditions} | {'ImageNet-ReaL', 'ImageNet-V2', 'ImageNet-A'}
         assert paper.get('figures', {}).keys() <= known
+
+
+def test_figures_of_papers_stand_beside_their_own_score_alone():
+    numbers = dict(quantity='value', layer='', head='', mean=50.0, low=49.0, high=51.0, n=9, over='images')
+    rows = [Row('accuracy', value, 'a', 'ImageNet-A', **numbers) for value in ('top-1', 'top-5')]
+    top_1, top_5 = table(rows, {'ImageNet-A': '19.0'}).splitlines()[2:]
+    assert '19.0' in top_1 and '19.0' not in top_5
 
 
 def test_pictures_of_all_kinds_are_written(names, digits, tmp_path):

@@ -75,7 +75,8 @@ def table(rows: Sequence[Row], papers: Mapping[str, str]) -> str:
     places = [{name: place for place, name in enumerate(dict.fromkeys(names))} for names in zip(*cells, strict=True)]
     # The models of a condition one below the other, in the order of the call.
     for key in sorted(cells, key=lambda key: [known[name] for known, name in zip(places, key, strict=True)]):
-        found, figure = cells[key], next((text for name, text in papers.items() if key[2].startswith(name)), '')
+        its = papers if key[1] == rows[0].value else {}  # of top-1 and mIoU, not of the other scores
+        found, figure = cells[key], next((text for name, text in its.items() if key[2].startswith(name)), '')
         numbers, own = [interval(found.get(quantity)) for quantity in shown], found[VALUE]
         lines.append((*key, *numbers, f'{own.n or ""} {own.over}'.strip(), *([figure] if papers else [])))
     return format_table(lines, numeric=range(4, 4 + len(shown))) if cells else ''
