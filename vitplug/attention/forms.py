@@ -31,7 +31,7 @@ def fused(a: Attention) -> Tensor:
     alone = trains and not (q.requires_grad or k.requires_grad or a.v.requires_grad)
     # On a CPU torch's call forms the maps itself where a bias is trained, in more passes.
     if alone or (trains and on_cpu(q.device)):
-        if goes_by_rows(q, k, a.dropout_p) and q[..., 0].numel() * a.num_keys >= MAPS:
+        if goes_by_rows(q, k, a.dropout_p) and q.shape[:-1].numel() * a.num_keys >= MAPS:
             return by_rows(partial(_of_rows, a.scale), q, k, a.v, of_all(added, a))
         heads = q.shape[:2]
         bias = of_all(added, a).expand(*q.shape[:3], -1).flatten(0, 1)

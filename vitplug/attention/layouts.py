@@ -197,7 +197,7 @@ def _slots(layout: WindowLayout, is_padded: bool, device: torch.device) -> Slots
     exists = ((row < height)[:, None, :, None] & (column < width)[:, None, :]).flatten()
     padding = ~exists if is_padded else None
     if is_padded and not torch.compiler.is_compiling():
-        padding = exists.int().argsort()[: exists.numel() - height * width]
+        padding = exists.int().argsort()[: exists.numel() - height * width]  # nonzero waits for a GPU
     return Slots((window * layout.window**2 + place).flatten(), token.flatten() * exists, padding)
 
 
