@@ -1,4 +1,4 @@
-"""The forms of attention for a GPU, and rows at a time for a CPU; `test_queries_and_keys.py` has the equations."""
+"""The forms of attention for a GPU, and parts at a time for a CPU; `test_queries_and_keys.py` has the equations."""
 
 from functools import partial
 
@@ -9,7 +9,7 @@ from attention_oracle import gradients
 from cases import PLUGS, images, randomize, swin, vit
 from torch.testing import assert_close
 
-from vitplug.attention import forms, fused_attention, rows, tuning
+from vitplug.attention import cpu, fused_attention, tuning
 
 
 @pytest.mark.parametrize('host', [vit, partial(vit, with_cls_token=False), partial(swin, window_size=3)])
@@ -61,10 +61,9 @@ def step(model, x):
 
 
 @pytest.mark.parametrize('plugs', ['gab', 'gab-per-head-relative', 'refiner', 'refiner-rowcol', 'dla', 'residual'])
-def test_rows_at_a_time_are_twins_of_all(plugs, monkeypatch):
-    monkeypatch.setattr(rows, 'PAIRS_FROM', 1)
-    monkeypatch.setattr(forms, 'MAPS', 1)
-    monkeypatch.setattr(rows, 'ROWS', 7)
+def test_parts_at_a_time_are_twins_of_all(plugs, monkeypatch):
+    monkeypatch.setattr(cpu, 'PAIRS_FROM', 1)
+    monkeypatch.setattr(cpu, 'ROWS', 7)
     model, x = randomize(vit(plugs=PLUGS[plugs])).double(), images(40, 56)
     fast = step(model, x)
     with fused_attention(False):

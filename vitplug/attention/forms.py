@@ -3,21 +3,15 @@
 All forms have the values and gradients of the equation, to rounding.
 """
 
-from functools import partial
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from .bias import QueryBias, expand_all
-from .inputs import Attention, scores_of
+from .cpu import by_heads, goes_by_heads
+from .inputs import Attention
 from .precision import softmax
-from .rows import by_rows, goes_by_rows
 from .tuning import BIAS_STEP, PADDED_VALUES, WIDTH_OF_CALL, on_cpu
-
-# Entries of maps (64 MB in float32) from which on those of a trained bias are formed by rows. Whole ones take 0.76 of
-# the time at 1,025 tokens, but stay in memory until backward.
-MAPS = 2**24
 
 
 def fused(a: Attention) -> Tensor:
@@ -31,18 +25,14 @@ def fused(a: Attention) -> Tensor:
     alone = trains and not (q.requires_grad or k.requires_grad or a.v.requires_grad)
     # On a CPU torch's call forms the maps itself where a bias is trained, in more passes.
     if alone or (trains and on_cpu(q.device)):
-        if goes_by_rows(q, k, a.dropout_p) and q.shape[:-1].numel() * a.num_keys >= MAPS:
-            return by_rows(partial(_of_rows, a.scale), q, k, a.v, of_all(added, a))
+        if goes_by_heads(q, k, a.v, a.dropout_p):
+            return by_heads(q * a.scale, k, a.v, of_all(added, a))[0]
         heads = q.shape[:2]
         bias = of_all(added, a).expand(*q.shape[:3], -1).flatten(0, 1)
         q, k, v = (t.flatten(0, 1) for t in (q, k, a.v))
         maps = softmax(torch.baddbmm(bias, q, k.transpose(1, 2), alpha=a.scale))
         return (F.dropout(maps, a.dropout_p).to(v.dtype) @ v).unflatten(0, heads)
     return call(q, k, a.v, of_all(added, a), a.dropout_p, a.scale)
-
-
-def _of_rows(scale: float, q: Tensor, k: Tensor, v: Tensor, added: Tensor, around: tuple[int, int]) -> Tensor:
-    return softmax(scores_of(q, k, scale).add_(added)).to(v.dtype) @ v
 
 
 def with_biases(a: Attention) -> tuple[Tensor, Tensor, Tensor | None]:

@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...attention.carry import Carry
+from ...attention.cpu import by_rows, goes_by_parts
 from ...attention.forms import fused, of_all, with_biases
 from ...attention.grids import GridPair, TokenGrid
 from ...attention.inputs import Attention, FastForm, scores_of
 from ...attention.precision import softmax, without_autocast
-from ...attention.rows import by_rows, goes_by_rows
 from ...attention.site import Site
 from ..learned import FoldsConstants
 from .maps import Refine, channels_last, convolve, delta, new_kernel, start_kernels
@@ -97,7 +97,7 @@ class LinearRefine(Refine, FoldsConstants):
             return None
         if self.constraint == 'spatial':
             return None if self.expansion else partial(self._on_value_grid, site.key_layout.grid)
-        pays = inputs.windows == 1 and goes_by_rows(inputs.q, inputs.k, inputs.dropout_p)
+        pays = inputs.windows == 1 and goes_by_parts(inputs.q, inputs.k, inputs.dropout_p)
         return self._by_rows if pays else None
 
     def _by_rows(self, inputs: Attention, carry: Carry) -> tuple[Tensor, Carry]:
@@ -139,8 +139,7 @@ def _of_rows(
     scale: float, kernel: Tensor, q: Tensor, k: Tensor, v: Tensor, added: Tensor | None, around: tuple[int, int]
 ) -> Tensor:
     """Attention of some rows with maps convolved over those and their neighbours; beyond the plane there are zeros."""
-    logits, half = scores_of(q, k, scale), kernel.shape[-2] // 2
-    probs = softmax(logits if added is None else logits + added)
-    maps = F.pad(probs, (0, 0, half - around[0], half - around[1])).to(kernel.dtype)
-    groups, padding = len(maps) // kernel.shape[1], (0, kernel.shape[-1] // 2)
-    return F.conv2d(channels_last(maps[None]), kernel, padding=padding, groups=groups)[0].to(v.dtype) @ v
+    logits = scores_of(q, k, scale)
+    probs = softmax(logits if added is None else logits + added).to(kernel.dtype)
+    maps = convolve(channels_last(probs[None]), kernel)[0].contiguous()
+    return (maps.to(v.dtype) @ v)[:, around[0] : maps.shape[1] - around[1]]

@@ -1,5 +1,7 @@
 """The share of a block's own scores, and the blending."""
 
+from collections.abc import Sequence
+from functools import partial
 from math import inf
 
 import torch
@@ -9,7 +11,8 @@ from vitplug.compat import is_exporting
 
 from ...attention.bias import PairBias, merged
 from ...attention.carry import Carry, carrying
-from ...attention.inputs import Attention
+from ...attention.cpu import by_heads, goes_by_heads
+from ...attention.inputs import Attention, FastForm
 from ...attention.site import Site
 from .transitions import Align
 
@@ -119,6 +122,22 @@ class Blend(nn.Module):
         k = torch.cat([k for *_, k in terms], dim=-1)
         return inputs._replace(q=q, k=k, biases=biases), carrying(carry, self.stream, handed_on)
 
+    def fast_form(self, inputs: Attention, site: Site) -> FastForm | None:
+        """By heads on a CPU, where nothing but handed-over scores is added."""
+        adds = inputs.windows > 1 or inputs.biases or inputs.mask is not None
+        pays = not adds and goes_by_heads(inputs.q, inputs.k, inputs.v, inputs.dropout_p)
+        return partial(self._by_heads, site) if pays else None
+
+    def _by_heads(self, site: Site, inputs: Attention, carry: Carry) -> tuple[Tensor, Carry]:
+        q, before, rest = inputs.q * inputs.scale, None, None
+        if self.align is not None:
+            images, heads, queries, _ = q.shape
+            before = self._before(self.align, (images, 1, heads, queries, inputs.num_keys), q, site, carry).flatten(0, 1)
+            alpha = self._share(carry)
+            q, rest = q * alpha, 1 - alpha
+        out, scores = by_heads(q, inputs.k, inputs.v, before, rest, hands_on=True)
+        return out, self._hand_on(scores.unsqueeze(1), site, carry)
+
     def forward(self, scores: Tensor, bias: Tensor | None, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
         """The logits without mask, and the carry with the scores for the next block."""
         biased = (lambda s: s) if bias is None else (lambda s: s + bias)
@@ -132,15 +151,19 @@ class Blend(nn.Module):
         return carrying(carry, self.stream, (scores, Site(site.layout, site.keys)))
 
     def _blend(self, align: Align, now: Tensor, site: Site, carry: Carry) -> Tensor:
+        before, alpha = self._before(align, now.shape, now, site, carry), self._share(carry)
+        return torch.lerp(before, now, alpha.to(now.dtype) if isinstance(alpha, Tensor) else alpha)
+
+    def _before(self, align: Align, shape: Sequence[int], like: Tensor, site: Site, carry: Carry) -> Tensor:
+        """Handed-over scores of the shape of a block's own, ``(B, W, H, Nq, Nk)``, and of the type of another tensor."""
         handed, source = carry[self.stream]
-        before = align(handed, source, site, now.shape[2])
-        if before.shape != now.shape:
+        before = align(handed, source, site, shape[2])
+        if before.shape != shape:
             raise ValueError(
                 f'ResidualAttention: handed-over scores of shape {tuple(before.shape)} do not fit a block with '
-                f"{tuple(now.shape)} (B, W, H, Nq, Nk); give the plug fewer layers, or stage_transition='reset'"
+                f"{tuple(shape)} (B, W, H, Nq, Nk); give the plug fewer layers, or stage_transition='reset'"
             )
-        alpha = self._share(carry)
-        return torch.lerp(before.to(now.dtype), now, alpha.to(now.dtype) if isinstance(alpha, Tensor) else alpha)
+        return before.to(like.dtype)
 
     def _share(self, carry: Carry) -> Tensor | float:
         return carry[self.alpha] if isinstance(self.alpha, str) else self.alpha()
