@@ -18,7 +18,7 @@ def _child(parent: Registry, *locations: str) -> Registry:
 
 
 MODELS = _child(registry.MODELS, 'vitplug.backbones', 'vitplug.models')
-PLUGS = Registry('plug', scope='vitplug', locations=['vitplug.plugs.register'])
+PLUGS = Registry('plug', scope='vitplug', locations=['vitplug.registered'])
 OPTIM_WRAPPER_CONSTRUCTORS = _child(registry.OPTIM_WRAPPER_CONSTRUCTORS, 'vitplug.runs.layer_decay')
 WEIGHT_INITIALIZERS = _child(registry.WEIGHT_INITIALIZERS, 'vitplug.checkpoints')
 TRANSFORMS = _child(registry.TRANSFORMS, 'vitplug.datasets.token_labels')

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from vitplug.attention import GlobalLayout, LayerRecord, Site, WindowLayout, attend, fused_attention
-from vitplug.attention.grids import relative_position_index
+from vitplug.attention.grids import GridPair, TokenGrid, pair_index
 from vitplug.attention.layouts import MASKED
 from vitplug.plugs import LayerPlugs
 
@@ -108,8 +108,9 @@ def test_masks_are_cached_and_the_cache_is_bounded():
 
 
 @given(height=st.integers(1, 5), width=st.integers(1, 5))
-def test_relative_position_index(height, width):
-    index = relative_position_index(height, width)
+def test_index_of_pairs_in_a_table_of_offsets(height, width):
+    grid = TokenGrid(height, width)
+    index = pair_index(GridPair(grid, grid), 1, torch.device('cpu')).view(height * width, -1)
     for i, j in itertools.product(range(height * width), repeat=2):
         dy, dx = i // width - j // width, i % width - j % width
         assert index[i, j] == (dy + height - 1) * (2 * width - 1) + dx + width - 1

@@ -135,7 +135,7 @@ def test_reduce_is_told_where_the_tensors_are(host):
     model, sites = build(host, 'broad'), {}
     names = ('q', 'probs', 'attn', 'mlp', 'block', 'broad_probs')
     model.forward_intermediates(images(*SIZE), names, [3], reduce=lambda name, _, site: sites.update({name: site}))
-    layout, _ = model.place_block(3, SIZE)
+    (layout, _), _ = model.place_maps(3, SIZE)
     assert {name: site.layout for name, site in sites.items()} == {
         **dict.fromkeys(names, layout),
         'broad_probs': GlobalLayout(*layout.hw, layout.num_prefix),

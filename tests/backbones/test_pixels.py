@@ -59,7 +59,7 @@ def test_pixels_of_a_token_are_in_the_middle_of_what_it_sees(embed, size):
     model = vit(**EMBEDS[embed]).double().eval()
     x = images(*size, batch=1).requires_grad_()
     tokens, hw = model.patch_embed(x)
-    _, pixels = model.place_block(0, size)
+    (_, pixels), _ = model.place_maps(0, size)
     assert pixels.hw == tuple(hw)
     for index in {0, hw[1] + 1, hw[0] * hw[1] - 1}:
         (grad,) = torch.autograd.grad(tokens[0, index].sum(), x, retain_graph=True)

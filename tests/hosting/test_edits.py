@@ -29,6 +29,11 @@ def editable(model, name):
     return found
 
 
+def edited_outs(model, x, edits):
+    with model.edited(edits):
+        return model(x)
+
+
 def keep(tensor, site):
     return tensor
 
@@ -54,8 +59,8 @@ def test_identity_changes_nothing(host):
     for name in EDITABLE:
         edits = {name: dict.fromkeys(editable(model, name), keep)}
         with fused_attention(name != 'maps'):
-            same_outs(model.forward_edited(x, edits), model(x), exact=True)
-        same_outs(model.forward_edited(x, edits), before, exact=name != 'maps')
+            same_outs(edited_outs(model, x, edits), model(x), exact=True)
+        same_outs(edited_outs(model, x, edits), before, exact=name != 'maps')
     assert list(model.state_dict()) == keys
     same_outs(model(x), before, exact=True)
 
@@ -78,7 +83,7 @@ def test_identity_and_recorded_values_with_plugs(make, plugs):
         return edit
 
     blocks = range(len(model.plugged_blocks()))
-    same_outs(model.forward_edited(x, {name: {i: watch(name, i) for i in blocks} for name in EDITABLE}), before, False)
+    same_outs(edited_outs(model, x, {name: {i: watch(name, i) for i in blocks} for name in EDITABLE}), before, False)
     for name in EDITABLE:
         assert list(seen[name]) == list(found[name]) == list(blocks)
         for index in blocks:
@@ -100,7 +105,7 @@ def test_one_head_by_hand(make):
     def without_head(heads, site):
         return heads * torch.tensor([0.0] + [1.0] * (heads.shape[2] - 1))[:, None]
 
-    outs = model.forward_edited(x, {'heads': {0: without_head}})
+    outs = edited_outs(model, x, {'heads': {0: without_head}})
     attention.proj.weight[:, : attention.head_dims] = 0
     same_outs(outs, model(x), exact=False)
 
@@ -116,7 +121,7 @@ def test_maps_with_keys_of_no_token():
         return 0 * maps
 
     _, found = model.forward_intermediates(x, ('maps', 'v'), layers=[0])
-    outs = model.forward_edited(x, {'maps': {0: edit}})
+    outs = edited_outs(model, x, {'maps': {0: edit}})
     assert shapes == [found['v'][0].shape[3]]
     assert not torch.equal(outs[0], model(x)[0])
 
@@ -138,7 +143,7 @@ def test_edits_inside_edits_and_after_errors():
         model(x)
     assert calls == ['outer', 'inner']
     with pytest.raises(ValueError, match=r"edit of 'block' in block 2: gave \(2, 3\), expected a tensor \(2, 36, 24\)"):
-        model.forward_edited(x, {'block': {2: lambda tensor, site: torch.zeros(2, 3)}})
+        edited_outs(model, x, {'block': {2: lambda tensor, site: torch.zeros(2, 3)}})
     assert torch.equal(model(x)[0], before)
     assert not any(key.startswith('edits') for block in model.plugged_blocks() for key in block.plugs)
 
@@ -149,7 +154,7 @@ def test_gradients_of_checkpointed_blocks_are_those_of_the_edited_forward(make):
     found = []
     for with_cp in (False, True):
         model, x = build(make, with_cp=with_cp), images(*SIZE).requires_grad_()
-        outs = model.forward_edited(x, {'attn': {1: nothing}, 'block': {2: lambda tensor, site: tensor.square()}})
+        outs = edited_outs(model, x, {'attn': {1: nothing}, 'block': {2: lambda tensor, site: tensor.square()}})
         found.append(torch.autograd.grad(outs[-1].square().sum(), x)[0])
         assert all(block.with_cp == with_cp for block in model.plugged_blocks())
     assert_close(found[1], found[0])
@@ -166,4 +171,4 @@ def test_gradients_of_checkpointed_blocks_are_those_of_the_edited_forward(make):
 )
 def test_wrong_edits_are_refused(make, settings, edits, message):
     with pytest.raises(ValueError, match=message):
-        make(**settings).forward_edited(images(*SIZE), edits)
+        edited_outs(make(**settings), images(*SIZE), edits)

@@ -40,7 +40,7 @@ def oracle(module, x):
 SITE = Site(GlobalLayout(1, 1))
 MODES = ('mean', 'max', 'cls', 'gate', 'hybrid')
 MODULES = {
-    'scaled': lambda dims: ScaledBroadcast(dims, 0.0),
+    'scaled': lambda dims: ScaledBroadcast(dims, cb_scale=0.0),
     'squeeze': lambda dims: Excitation(dims, 2),
     'hybrid without class token': lambda dims: Broadcast('hybrid', token_mean),
     **{mode: partial(lambda dims, mode: Broadcast(mode, first_token), mode=mode) for mode in MODES},

@@ -5,7 +5,7 @@ import torch
 from cases import PLUGS, CarryProbe, images, randomize, vit
 
 from vitplug.attention import GlobalLayout, Site
-from vitplug.plugs import BlockShape, ContextBroadcast, LayerPlan, LayerPlugs, PlugSet, register  # noqa: F401
+from vitplug.plugs import BlockShape, ContextBroadcast, LayerPlan, PlugSet
 
 
 @pytest.mark.parametrize(

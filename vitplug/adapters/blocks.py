@@ -109,7 +109,7 @@ class PluggedBlock(Plugged):
         return pass_parts(self, around.sum, beside + added)
 
     def _attention(self, x_BND: Tensor, site: Site, carry: Carry, record, extras: Extras) -> tuple[Tensor, Carry]:
-        names, module, plugs = self.maps[1], find(self, self.maps[0].attention), self.plugs
+        names, module, plugs = self.maps[1], find(self, self.maps[0].attention), self.plugs.bind()
         q, k, v = (t.transpose(2, 3) for t in _project(names, module, site.layout.to_windows(x_BND)))
         q, k = pass_parts(module, names.q_norm, q), pass_parts(module, names.k_norm, k)
         if names.change_qkv is not None:

@@ -266,11 +266,6 @@ def _mvit_resolution(model: nn.Module) -> tuple[int, int]:
     return tuple(side * _pool_strides(first.blocks[0])[0] for side in first.feat_size)
 
 
-def _as_before(stage: nn.Module, pixels: PixelGrid) -> PixelGrid:
-    """The stage's first block pools, not what is before it."""
-    return pixels
-
-
 def _mvit_stage(
     stage: nn.Module, run: Run, x_BND: Tensor, feat_size: tuple[int, int]
 ) -> tuple[Tensor, tuple[int, int]]:
@@ -308,7 +303,8 @@ for _name, _model in {
         _COLUMNAR,
         blocks='stages',
         resolution=_mvit_resolution,
-        stage=StageMap('blocks', _mvit_stage, place=_as_before),
+        # The stage's first block pools, not what is before it.
+        stage=StageMap('blocks', _mvit_stage, place=lambda stage, pixels: pixels),
     ),
     'pit.PoolingVisionTransformer': replace(_PIT, stage=_PIT_STAGE),
 }.items():

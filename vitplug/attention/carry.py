@@ -9,7 +9,11 @@ forwards of one model may be in flight.
 from collections.abc import Mapping
 from typing import Any
 
+from torch import Tensor
+
 Carry = Mapping[str, Any]
+#: What a module of the qkv socket returns.
+QKVCarry = tuple[Tensor, Tensor, Tensor, Carry]
 
 
 def carrying(carry: Carry, key: str, value: Any) -> Carry:

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .bias import PairBias, merged
-from .carry import Carry, taken
+from .carry import Carry, QKVCarry, taken
 from .forms import call, fused
 from .inputs import Attention, ExtraKeys, scores_of
 from .intermediates import LayerRecord
@@ -132,7 +132,7 @@ def attend_windows(
 
 def _before_scores(
     q: Tensor, k: Tensor, v: Tensor, site: Site, plugs: Any, carry: Carry, record: LayerRecord | None
-) -> tuple[Tensor, Tensor, Tensor, Carry]:
+) -> QKVCarry:
     """The sockets ``qkv`` and ``tap``; what is recorded lies on the way to the output."""
     for module in plugs.qkv:
         q, k, v, carry = taken('qkv', module(q, k, v, site, carry), 4)
@@ -166,7 +166,7 @@ def _by_sockets(
     if widens:
         wide, carry = plugs.scores[0].widen(a._replace(biases=merged(a.biases)), carry)
     if _fused_enabled:
-        form = plugs.fast_form(wide, site, widens) if plugs.pairs[widens:] else _fused
+        form = plugs.fast_form(wide, site, widens) if plugs.pairs[widens:] else lambda a, carry: (fused(a), carry)
     if form is None or (record is not None and record.wants_maps):
         # Maps recorded beside a fast form are those without dropout: its random draw stays inside it.
         drop = a.dropout_p if form is None else 0.0
@@ -183,10 +183,6 @@ def _by_sockets(
         return out.flatten(0, 1), v.shape[1] - rest.shape[2], next_carry
     heads = maps.shape[2]
     return maps.flatten(0, 1) @ v[:, :heads], heads, next_carry
-
-
-def _fused(a: Attention, carry: Carry) -> tuple[Tensor, Carry]:
-    return fused(a), carry
 
 
 def attend_bare(
@@ -208,21 +204,16 @@ def attend_bare(
         The output ``(B, H, Nq, width of v)``, and the probabilities ``(B, 1, H, Nq, Nk)`` where they are
         wanted or had to be formed, None elsewhere. They lie on the way to the output only in the plain form.
     """
-    if not _fused_enabled:
-        probs = _bare_probs(q, k, scale, valid_BN)
-        return probs.squeeze(1).to(v.dtype) @ v, probs
-    out = call(q, k, v, None if valid_BN is None else valid_BN[:, None, None], 0.0, scale)
-    return out, _bare_probs(q, k, scale, valid_BN) if wants_probs else None
-
-
-def _bare_probs(q: Tensor, k: Tensor, scale: float, valid_BN: Tensor | None) -> Tensor:
-    """The softmax, and the scores before it, in float32 at least: q may hold the channels of many layers."""
-    wide = at_least_float32(q.dtype)
-    with without_autocast(q.device):
-        scores = (q.to(wide) * scale) @ k.to(wide).transpose(-2, -1)
-        if valid_BN is not None:
-            scores = scores.masked_fill(~valid_BN[:, None, None], -torch.inf)
-        return F.softmax(scores, dim=-1).unsqueeze(1)
+    probs, valid = None, None if valid_BN is None else valid_BN[:, None, None]
+    if wants_probs or not _fused_enabled:
+        # In float32 at least: q may hold the channels of many layers.
+        wide = at_least_float32(q.dtype)
+        with without_autocast(q.device):
+            scores = (q.to(wide) * scale) @ k.to(wide).transpose(-2, -1)
+            probs = softmax(scores if valid is None else scores.masked_fill(~valid, -torch.inf)).unsqueeze(1)
+    if probs is None or _fused_enabled:
+        return call(q, k, v, valid, 0.0, scale), probs
+    return probs.squeeze(1).to(v.dtype) @ v, probs
 
 
 class _MapRecord:
@@ -263,7 +254,7 @@ def _maps(
     """
     scores, bias = _scores_and_bias(a)
     has_heads = scores.shape[2] > 0
-    keep = record.keep if record is not None and has_heads else _as_it_is
+    keep = record.keep if record is not None and has_heads else lambda name, tensor: tensor
     if record is not None and a is not record.attention:
         own_scores, own_bias = _scores_and_bias(record.attention)
         record.keep('scores', own_scores)
@@ -286,10 +277,6 @@ def _maps(
     for module in plugs.map:
         maps, carry = taken('map', module(maps, site, carry), 2)
     return maps if record is None else record.keep('maps', maps), carry
-
-
-def _as_it_is(name: str, tensor: Tensor) -> Tensor:
-    return tensor
 
 
 def _scores_and_bias(a: Attention) -> tuple[Tensor, Tensor | None]:

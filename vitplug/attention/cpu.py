@@ -66,14 +66,7 @@ def goes_by_heads(q: Tensor, k: Tensor, v: Tensor, dropout_p: float) -> bool:
     return q.dtype == k.dtype == v.dtype == at_least_float32(v.dtype) and goes_by_parts(q, k, dropout_p)
 
 
-def by_heads(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    term: Tensor | None = None,
-    share: Tensor | float | None = None,
-    hands_on: bool = False,
-) -> tuple[Tensor, Tensor | None]:
+class ByHeads(torch.autograd.Function):
     """Attention image by image and by some heads at a time, differentiable once::
 
         scores = q @ k^T + share * term
@@ -84,19 +77,16 @@ def by_heads(
         k: Keys ``(G, H, Nk, d)``.
         v: Values ``(G, H, Nk, e)``.
         term: ``(G or 1, H or 1, Nq, Nk)``; None for nothing.
-        share: ``(1,)``, or a number; None for 1.
+        share: ``(1,)``; None for 1.
         hands_on: Whether the scores are wanted, and so kept for backward.
 
     Returns:
         The output ``(G, H, Nq, e)``, and the scores ``(G, H, Nq, Nk)`` if they are wanted.
     """
-    return _ByHeads.apply(q, k, v, term, share, hands_on)
 
-
-class _ByHeads(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, term: Tensor | None, share: Any, hands_on: bool
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, term: Tensor | None, share: Tensor | None, hands_on: bool
     ) -> tuple[Tensor, Tensor | None]:
         ctx.set_materialize_grads(False)
         # Token by token, so that joining the heads needs no copy.
@@ -105,17 +95,16 @@ class _ByHeads(torch.autograd.Function):
         for part, (memory, probs) in _parts(q, k):
             found = _scores(q, k, term, share, part, memory if scores is None else scores[part])
             torch.bmm(torch.softmax(found, -1, out=probs), v[part], out=out[part])
-        ctx.share = share
-        ctx.save_for_backward(q, k, v, term, scores, out)
+        ctx.save_for_backward(q, k, v, term, share, scores, out)
         return out, scores
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_out: Tensor | None, grad_scores: Tensor | None) -> tuple:
-        q, k, v, term, scores, out = ctx.saved_tensors
-        share, grad_share = ctx.share, 0.0
+        q, k, v, term, share, scores, out = ctx.saved_tensors
         grad_q, grad_k, grad_v = (torch.empty_like(t) for t in (q, k, v))
         grad_term = torch.zeros_like(term) if ctx.needs_input_grad[3] else None
+        grad_share = torch.zeros_like(share, dtype=torch.float64) if ctx.needs_input_grad[4] else None
         grad_out = torch.zeros_like(out) if grad_out is None else grad_out
         # sum_j P_ij dP_ij of every row
         inner = (grad_out * out).sum(-1, keepdim=True)
@@ -128,16 +117,15 @@ class _ByHeads(torch.autograd.Function):
                 grad.add_(grad_scores[part])
             torch.bmm(grad, k[part], out=grad_q[part])
             torch.bmm(grad.mT, q[part], out=grad_k[part])
-            if ctx.needs_input_grad[4]:
-                grad_share += torch.dot(grad.flatten(), _of_part(term, part).flatten()).double()
+            if grad_share is not None:
+                grad_share += torch.dot(grad.flatten(), _of_part(term, part).flatten())
             if grad_term is not None:
                 of_part = _of_part(grad_term, part)
                 of_part.add_((grad if share is None else grad.mul_(share)).sum_to_size(of_part.shape))
-        of_share = grad_share.to(share.dtype).view(1) if ctx.needs_input_grad[4] else None
-        return grad_q, grad_k, grad_v, grad_term, of_share, None
+        return grad_q, grad_k, grad_v, grad_term, grad_share, None
 
 
-def _parts(q: Tensor, k: Tensor) -> Iterator[tuple[tuple[int, slice], tuple[Tensor, Tensor]]]:
+def _parts(q: Tensor, k: Tensor) -> Iterator[tuple[tuple[int, slice], Tensor]]:
     """An image and as many of its heads as there are threads, and memory for two of their maps, used again each time.
 
     One head does not keep two threads busy, and the maps of more leave the cache before the next step reads them.
@@ -147,8 +135,8 @@ def _parts(q: Tensor, k: Tensor) -> Iterator[tuple[tuple[int, slice], tuple[Tens
     memory = q.new_empty(2, together, queries, k.shape[2])
     for image in range(images):
         for head in range(0, heads, together):
-            some = slice(head, min(head + together, heads))
-            yield (image, some), (memory[0, : some.stop - head], memory[1, : some.stop - head])
+            count = min(together, heads - head)
+            yield (image, slice(head, head + count)), memory[:, :count]
 
 
 def _of_part(term: Tensor, part: tuple[int, slice]) -> Tensor:
@@ -157,7 +145,9 @@ def _of_part(term: Tensor, part: tuple[int, slice]) -> Tensor:
     return of_image[part[1]] if len(of_image) > 1 else of_image
 
 
-def _scores(q: Tensor, k: Tensor, term: Tensor | None, share: Any, part: tuple[int, slice], out: Tensor) -> Tensor:
+def _scores(
+    q: Tensor, k: Tensor, term: Tensor | None, share: Tensor | None, part: tuple[int, slice], out: Tensor
+) -> Tensor:
     if term is None:
         return torch.bmm(q[part], k[part].mT, out=out)
     of_part = _of_part(term, part)

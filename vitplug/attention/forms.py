@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .bias import QueryBias, expand_all
-from .cpu import by_heads, goes_by_heads
+from .cpu import ByHeads, goes_by_heads
 from .inputs import Attention
 from .precision import softmax
 from .tuning import BIAS_STEP, PADDED_VALUES, WIDTH_OF_CALL, on_cpu
@@ -26,7 +26,7 @@ def fused(a: Attention) -> Tensor:
     # On a CPU torch's call forms the maps itself where a bias is trained, in more passes.
     if alone or (trains and on_cpu(q.device)):
         if goes_by_heads(q, k, a.v, a.dropout_p):
-            return by_heads(q * a.scale, k, a.v, of_all(added, a))[0]
+            return ByHeads.apply(q * a.scale, k, a.v, of_all(added, a), None, False)[0]
         heads = q.shape[:2]
         bias = of_all(added, a).expand(*q.shape[:3], -1).flatten(0, 1)
         q, k, v = (t.flatten(0, 1) for t in (q, k, a.v))

@@ -158,14 +158,3 @@ def pair_index(pairs: GridPair, step: int, device: torch.device) -> Tensor:
     sides = (pairs.keys.num_prefix, 0, pairs.queries.num_prefix, 0)
     index = F.pad(index + 1, sides) if any(sides) else index
     return F.pad(index, (0, -pairs.keys.num_tokens % step)).flatten()
-
-
-def relative_position_index(height: int, width: int) -> Tensor:
-    """Index of the relative offset, query minus key, of every token pair into a ``(2h-1)(2w-1)`` table.
-
-    Returns:
-        ``(N, N)`` of int64, N = height * width, tokens in row-major order.
-    """
-    y, x = (t.flatten() for t in torch.meshgrid(torch.arange(height), torch.arange(width), indexing='ij'))
-    dy, dx = y[:, None] - y[None, :], x[:, None] - x[None, :]
-    return (dy + height - 1) * (2 * width - 1) + dx + width - 1

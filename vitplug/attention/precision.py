@@ -14,9 +14,9 @@ def without_autocast(device: torch.device) -> AbstractContextManager:
     return torch.autocast(device.type, enabled=False)
 
 
-def softmax(logits: Tensor, out: Tensor | None = None) -> Tensor:
+def softmax(logits: Tensor) -> Tensor:
     """Probabilities in float32 at least, so that later steps do not start from values rounded to half precision."""
-    return torch.softmax(logits, -1, dtype=at_least_float32(logits.dtype), out=out)
+    return torch.softmax(logits, -1, dtype=at_least_float32(logits.dtype))
 
 
 def at_least_float32(dtype: torch.dtype) -> torch.dtype:

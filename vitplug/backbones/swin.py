@@ -17,7 +17,7 @@ from mmengine.utils.dl_utils.parrots_wrapper import _BatchNorm
 from torch import Tensor, nn
 
 from vitplug.attention import Carry, LayerRecord, OffsetBias, Site, WindowLayout
-from vitplug.attention.grids import relative_position_index
+from vitplug.attention.grids import GridPair, TokenGrid, pair_index
 from vitplug.checkpoints.position_tables import fit_bias_table
 from vitplug.compat import register_load_state_dict_pre_hook
 from vitplug.hosting import Section, SelfAttention
@@ -50,8 +50,7 @@ class WindowAttention(SelfAttention):
     def reset_parameters(self) -> None:
         """Gives the table and the index their start."""
         nn.init.zeros_(self.relative_position_bias_table)
-        window_size = (self.offsets + 1) // 2
-        self.relative_position_index.copy_(relative_position_index(window_size, window_size))
+        self.relative_position_index.copy_(relative_position_index((self.offsets + 1) // 2))
 
     def init_weights(self) -> None:
         """Draws the table."""
@@ -60,6 +59,12 @@ class WindowAttention(SelfAttention):
     def biases(self, site: Site) -> tuple[OffsetBias]:
         """The position bias of one window."""
         return (OffsetBias(self.relative_position_bias_table.T, site.pairs),)
+
+
+def relative_position_index(window: int) -> Tensor:
+    """Index of every pair of tokens of a window into its table of offsets, ``(window^2, window^2)``."""
+    grid = TokenGrid(window, window)
+    return pair_index(GridPair(grid, grid), 1, torch.device('cpu')).unflatten(0, (grid.num_tokens, -1))
 
 
 class ShiftWindowAttention(BaseModule):

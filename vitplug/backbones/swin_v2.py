@@ -15,7 +15,6 @@ from mmcv.cnn.bricks.drop import build_dropout
 from torch import Tensor, nn
 
 from vitplug.attention import Carry, LayerRecord, OffsetBias, Site
-from vitplug.attention.grids import relative_position_index
 from vitplug.attention.precision import at_least_float32, without_autocast
 from vitplug.compat import register_load_state_dict_pre_hook
 from vitplug.hosting import Section, SelfAttention, overlay
@@ -25,7 +24,7 @@ from vitplug.registry import MODELS
 from .ffn import PluggedFFN, layer_norm
 from .patch_merging import PostNormPatchMerging
 from .settings import choose_arch, named_archs, per_item
-from .swin import ShiftWindowAttention, SwinBlock, SwinStage, SwinTransformer
+from .swin import ShiftWindowAttention, SwinBlock, SwinStage, SwinTransformer, relative_position_index
 
 # Largest factor of the cosines.
 MOST_SCALE = 100.0
@@ -78,7 +77,7 @@ class WindowAttentionV2(SelfAttention):
             if bias is not None:
                 nn.init.zeros_(bias)
         self.relative_coords_table.copy_(log_offsets(*self.windows))
-        self.relative_position_index.copy_(relative_position_index(self.windows[0], self.windows[0]))
+        self.relative_position_index.copy_(relative_position_index(self.windows[0]))
 
     def biases(self, site: Site) -> tuple[OffsetBias]:
         """The position bias of one window, of a table ``(H, 2 * window - 1, 2 * window - 1)``."""

@@ -9,7 +9,7 @@ from .edits import EDITABLE, Edit, Edits
 from .heads import fit_heads, overlay
 from .mlp import Mlp, feed_forward
 from .model import PluggedModel
-from .padding import TokenMap, keep_padding, mark_padding, valid_sizes, with_gradient
+from .padding import TokenMap, keep_padding, mark_padding, valid_sizes
 from .pixels import PixelGrid
 from .places import Merge, Section
 
@@ -32,5 +32,4 @@ __all__ = [
     'overlay',
     'plugs_text',
     'valid_sizes',
-    'with_gradient',
 ]

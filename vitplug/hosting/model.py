@@ -177,11 +177,6 @@ class PluggedModel(Placed):
         """
         return edited(self.plugged_blocks(), edits)
 
-    def forward_edited(self, x: Tensor, edits: Edits, **settings: Any) -> Outputs:
-        """The features of an image batch with edited intermediates; see :meth:`edited`."""
-        with self.edited(edits):
-            return self.forward(x, **settings)
-
     def recorder(
         self,
         names: Iterable[str],

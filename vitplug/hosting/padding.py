@@ -59,11 +59,6 @@ def keep_padding(copied: Tensor, images: Tensor) -> Tensor:
     return copied
 
 
-def with_gradient(images: Tensor) -> Tensor:
-    """A copy of a batch that starts a graph, with the sizes before padding."""
-    return keep_padding(images.detach().clone().requires_grad_(), images)
-
-
 class TokenMap:
     """A map of tokens, and which of them belong to the images of a padded batch.
 

@@ -66,13 +66,6 @@ class PixelGrid:
         rows, columns = (index.to(maps.device) for index in self._tokens_of(image_size))
         return maps[..., rows[:, None], columns]
 
-    def interpolate(self, maps: Tensor, image_size: tuple[int, int]) -> Tensor:
-        """As :meth:`to_image`, but bilinearly between the middles of tokens; beyond the outer ones, their values."""
-        axes = zip(image_size, self.start, self.stride, self.hw, strict=True)
-        (above, below, down), (left, right, across) = (_neighbours(*axis, maps) for axis in axes)
-        rows = maps[..., above, :].lerp(maps[..., below, :], down[:, None])
-        return rows[..., left].lerp(rows[..., right], across)
-
     def _tokens_of(self, image_size: tuple[int, int]) -> list[Tensor]:
         """The row of tokens of each row of pixels, and the column of each column; the nearest at the edges."""
         axes = zip(image_size, self.start, self.stride, self.hw, strict=True)
@@ -86,11 +79,3 @@ def pair(setting: Any) -> tuple[int, int]:
     """A setting of a convolution or an unfolding along both axes."""
     rows, columns = (setting, setting) if isinstance(setting, int) else setting
     return rows, columns
-
-
-def _neighbours(side: int, start: float, stride: float, count: int, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The two tokens whose middles enclose each pixel along an axis, and how far it is from the first to the second."""
-    pixels = torch.arange(side, device=like.device, dtype=torch.float64)
-    places = ((pixels + 0.5 - start) / stride - 0.5).clamp(0, count - 1)
-    first = places.long()
-    return first, (first + 1).clamp(max=count - 1), (places - first).to(like.dtype)

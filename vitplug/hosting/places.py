@@ -186,10 +186,6 @@ class Placed(nn.Module):
         key_layout = self.key_layout(index, keys.hw)
         return queries.valid, lambda: by_window(key_layout, keys.valid())
 
-    def place_block(self, index: int, image_size: tuple[int, int]) -> tuple[Layout, PixelGrid]:
-        """The layout of a block's queries, and where they lie in an image of ``(height, width)``."""
-        return self.place_maps(index, image_size)[0]
-
     def place_maps(
         self, index: int, image_size: tuple[int, int], name: str = 'probs'
     ) -> tuple[tuple[Layout, PixelGrid], tuple[Layout, PixelGrid]]:

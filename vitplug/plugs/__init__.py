@@ -10,14 +10,10 @@ from .plug import BlockShape, LayerPlan, Plug
 from .plug_set import Bindable, LayerPlugs, NetworkPlugs, PlugModules, PlugSet
 from .sockets import BLOCK_SOCKETS, NETWORK_SOCKETS, Sockets
 
-# Not of a paper: mmengine's registry, and texts of plugs, which need the plugs.
-_NO_PLUGS = ('register', 'text')
-
 
 def _found() -> tuple[type[Plug], ...]:
-    modules = [
-        import_module(f'{__name__}.{info.name}') for info in iter_modules(__path__) if info.name not in _NO_PLUGS
-    ]
+    # Texts of plugs need the plugs.
+    modules = [import_module(f'{__name__}.{info.name}') for info in iter_modules(__path__) if info.name != 'text']
     values = {value for module in modules for value in vars(module).values() if isinstance(value, type)}
     named = (value for value in values if issubclass(value, Plug) and 'name' in vars(value))
     return tuple(sorted(named, key=lambda plug: plug.__name__))

@@ -68,11 +68,8 @@ class ScaledMaps(LearnedVectors):
     def _of_outputs(self, site: Site, inputs: Attention, carry: Carry) -> tuple[Tensor, Carry]:
         out = fused(inputs)
         scale_H11, v = self.attention_scale.to(out.dtype)[:, None, None], inputs.v
-        uniform = (
-            uniform_attention(inputs.by_window(v), site).flatten(0, 1)
-            if not self.counts_masked
-            else v.mean(-2, keepdim=True)
-        )
+        seen = None if self.counts_masked else uniform_attention(inputs.by_window(v), site).flatten(0, 1)
+        uniform = v.mean(-2, keepdim=True) if seen is None else seen
         return torch.addcmul(-scale_H11 * uniform, out, 1 + scale_H11), carry
 
 
@@ -91,7 +88,7 @@ class FeatureScale(Plug):
     watched = {'of_mean': 'l1', 'of_rest': 'l2'}
 
     def build_layer(self, plan: LayerPlan) -> Mapping[str, nn.Module]:
-        return {'msa': ScaledFeatures(plan.width_at('msa'))}
+        return {'msa': ScaledFeatures(plan.width_at('msa'), of_mean=0, of_rest=0)}
 
 
 class ScaledFeatures(LearnedVectors):
@@ -99,9 +96,6 @@ class ScaledFeatures(LearnedVectors):
 
     of_mean: nn.Parameter
     of_rest: nn.Parameter
-
-    def __init__(self, dims: int):
-        super().__init__(dims, of_mean=0, of_rest=0)
 
     def forward(self, x_BND: Tensor, site: Site) -> Tensor:
         mean_B1D = token_mean(x_BND, site.valid)

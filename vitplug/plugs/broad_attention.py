@@ -190,13 +190,17 @@ class BroadFeature(nn.Module):
         # All blocks are compared on the grids of the last one.
         taps = {name: [self._split_heads(t, valid, ts[-1][2]) for t, valid, _ in ts] for name, ts in tapped.items()}
         valid = tapped['k'][-1][1]
+        if valid is not None:
+            valid = valid.flatten(1)
+            # All keys of an image without any valid one: a softmax over none is no number.
+            valid = valid | ~valid.any(dim=-1, keepdim=True)
         q, k = (torch.cat(taps[name], dim=-1) for name in ('q', 'k'))
         out_BHNd, probs = attend_bare(
             q,
             k,
             self._pool(taps['v'], x_BND.shape[-1] // self.num_heads),
             scale=self.scale,
-            valid_BN=None if valid is None else _some_keys(valid.flatten(1)),
+            valid_BN=valid,
             wants_probs=record is not None and 'broad_probs' in record.names,
         )
         if record is not None:
@@ -216,11 +220,6 @@ class BroadFeature(nn.Module):
         if self.pool_layout == 'head_layer_dim':
             return _average_channels(torch.cat(taps, dim=-1), dims)
         return torch.stack([_average_channels(v, dims) for v in taps]).mean(0)
-
-
-def _some_keys(valid_BN: Tensor) -> Tensor:
-    """The valid keys; all keys of an image without any, since a softmax over none is no number."""
-    return valid_BN | ~valid_BN.any(dim=-1, keepdim=True)
 
 
 def _max_pool(t_BhwC: Tensor, valid_Bhw1: Tensor | None, hw: tuple[int, int]) -> Tensor:

@@ -84,7 +84,8 @@ class ContextBroadcast(Plug):
                 "with_cls_token=True on a ViT, or cls_fallback='mean' to let the token mean stand in for it"
             )
         if self.scaled:
-            return {socket: ScaledBroadcast(plan.width_at(socket), self.scale_init_value) for socket in self.positions}
+            start = self.scale_init_value
+            return {socket: ScaledBroadcast(plan.width_at(socket), cb_scale=start) for socket in self.positions}
         class_token = first_token if has_cls else token_mean
         return {socket: Broadcast(self.mode, class_token) for socket in self.positions}
 
@@ -105,9 +106,6 @@ class ScaledBroadcast(LearnedVectors):
     """``y = x + cb_scale * mean(x)`` over the tokens of ``(B, N, D)``, ``cb_scale`` of shape ``(D,)``."""
 
     cb_scale: nn.Parameter
-
-    def __init__(self, dims: int, init_value: float):
-        super().__init__(dims, cb_scale=init_value)
 
     def forward(self, x_BND: Tensor, site: Site) -> Tensor:
         return x_BND + (self.cb_scale * token_mean(x_BND, site.valid)).to(x_BND.dtype)
@@ -195,12 +193,10 @@ class SqueezeExcite(Plug):
         self.position, self.positions = position, check_positions(position)
 
     def build_layer(self, plan: LayerPlan) -> Mapping[str, nn.Module]:
-        return {socket: self._build(plan.width_at(socket)) for socket in self.positions}
-
-    def _build(self, dims: int) -> nn.Module:
-        if dims < self.reduction:
-            raise ValueError(f'SqueezeExcite: reduction={self.reduction} leaves nothing of a width of {dims}')
-        return Excitation(dims, dims // self.reduction)
+        widths = {socket: plan.width_at(socket) for socket in self.positions}
+        if min(widths.values()) < self.reduction:
+            raise ValueError(f'SqueezeExcite: reduction={self.reduction} leaves nothing of widths of {widths}')
+        return {socket: Excitation(dims, dims // self.reduction) for socket, dims in widths.items()}
 
 
 class Excitation(nn.Module):

@@ -98,34 +98,26 @@ class Gaussian(LearnedVectors, FoldsConstants):
         """
         pairs = site.pairs
         weight = pairs.queries.num_tokens * pairs.keys.num_tokens * modules[0].heads * len(modules)
-        if not pairs.are_few or weight > MOST_TOGETHER or not all(module._is_whole() for module in modules):
+        if len(modules) == 1 or not pairs.are_few or weight > MOST_TOGETHER:
             return None
-        peak = torch.stack([module.gab_amplitude for module in modules])
-        width = torch.stack([module.gab_sigma for module in modules])
-        peak, width = _squared(peak), _doubled(width)
+        peak = _squared(torch.stack([module.gab_amplitude for module in modules]))
+        width = _doubled(torch.stack([module.gab_sigma for module in modules]))
         squares = _minus_squares(pairs, modules[0].reference, peak.device, peak.dtype)
         values = _Bell.apply(peak, width, squares).unbind(0)
         return [DenseBias(value, pairs.keys.num_tokens) for value in values]
 
-    def _is_whole(self) -> bool:
-        """Whether its parameters alone make the bias, and may be read before its block is called: no shards (FSDP)."""
-        own_forward = type(self).forward is Gaussian.forward
-        return (
-            own_forward
-            and not self.is_folded
-            and not any(
-                len(p) != self.heads or hasattr(p, 'device_mesh') or hasattr(p, '_fsdp_flattened')
-                for p in (self.gab_amplitude, self.gab_sigma)
-            )
-        )
-
     @property
     def together_key(self) -> Any:
-        """Blocks on one grid whose keys are equal get their biases at once: frozen ones apart, which need no graph."""
-        if self.is_folded:
+        """Blocks on one grid whose keys are equal get their biases at once: frozen ones apart, which need no graph.
+
+        Each is apart whose parameters do not make the bias alone, or may not be read before its block is called, as
+        shards (FSDP).
+        """
+        own = tuple(self.parameters())
+        sharded = any(len(p) != self.heads or hasattr(p, 'device_mesh') or hasattr(p, '_fsdp_flattened') for p in own)
+        if self.is_folded or sharded or type(self).forward is not Gaussian.forward:
             return self
-        kinds = [(p.device, p.dtype, p.requires_grad) for p in (self.gab_amplitude, self.gab_sigma)]
-        return type(self), self.reference, self.heads, *kinds
+        return self.reference, self.heads, *((p.device, p.dtype, p.requires_grad) for p in own)
 
     def make_constants(self) -> tuple[Tensor, Tensor]:
         """``A^2`` and ``2 sigma^2``."""

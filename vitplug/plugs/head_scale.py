@@ -21,7 +21,7 @@ class HeadScale(Plug):
     watched = {'head_scale': 'g'}
 
     def build_layer(self, plan: LayerPlan) -> Mapping[str, nn.Module]:
-        return {'heads': ScaledHeads(plan.shape.out_heads)}
+        return {'heads': ScaledHeads(plan.shape.out_heads, head_scale=1)}
 
 
 class ScaledHeads(LearnedVectors):
@@ -29,9 +29,6 @@ class ScaledHeads(LearnedVectors):
 
     needs_tokens = False
     head_scale: nn.Parameter
-
-    def __init__(self, heads: int):
-        super().__init__(heads, head_scale=1)
 
     def forward(self, heads_BNHd: Tensor, tokens_BND: Tensor | None, site: Site, carry: Carry) -> Tensor:
         return heads_BNHd * self.head_scale.to(heads_BNHd.dtype)[:, None]

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from ..attention.bias import DenseBias
 from ..attention.cache import cached
-from ..attention.carry import Carry
+from ..attention.carry import Carry, QKVCarry
 from ..attention.layouts import HIDDEN
 from ..attention.site import Site
 from .checks import check_flag
@@ -43,7 +43,7 @@ class LocalitySelfAttention(Plug):
                 f'LocalitySelfAttention: the keys of block {plan.index} are not its queries, so none is the token '
                 'itself; choose other layers, or diagonal=True'
             )
-        temperature = {'qkv': Temperature(plan.num_heads)}
+        temperature = {'qkv': Temperature(plan.num_heads, temperature=1)}
         return temperature if self.diagonal else {**temperature, 'bias': HiddenSelf()}
 
 
@@ -52,12 +52,7 @@ class Temperature(LearnedVectors):
 
     temperature: nn.Parameter
 
-    def __init__(self, heads: int):
-        super().__init__(heads, temperature=1)
-
-    def forward(
-        self, q_BWHNd: Tensor, k: Tensor, v: Tensor, site: Site, carry: Carry
-    ) -> tuple[Tensor, Tensor, Tensor, Carry]:
+    def forward(self, q_BWHNd: Tensor, k: Tensor, v: Tensor, site: Site, carry: Carry) -> QKVCarry:
         return q_BWHNd * self.temperature.to(q_BWHNd.dtype)[:, None, None], k, v, carry
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor, nn
 
-from ..attention.carry import Carry, carrying
+from ..attention.carry import Carry, QKVCarry, carrying
 from ..attention.site import Site
 from .checks import check_number
 from .plug import LayerPlan, Plug
@@ -48,9 +48,7 @@ class NeuTRENO(Plug):
 class Lost(HandedOnValues):
     """Puts the difference of the first values and the block's own into the carry."""
 
-    def forward(
-        self, q: Tensor, k: Tensor, v_BWHNd: Tensor, site: Site, carry: Carry
-    ) -> tuple[Tensor, Tensor, Tensor, Carry]:
+    def forward(self, q: Tensor, k: Tensor, v_BWHNd: Tensor, site: Site, carry: Carry) -> QKVCarry:
         own = as_tokens(v_BWHNd, site)
         return q, k, v_BWHNd, carrying(carry, f'{self.key}.lost', carry[self.key].to(own.dtype) - own)
 

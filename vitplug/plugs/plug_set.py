@@ -94,10 +94,6 @@ class LayerPlugs(PlugModules):
     def __getstate__(self) -> dict:
         return {key: value for key, value in self.__dict__.items() if key != '_bound'}
 
-    def tokens(self, socket: str, x_BND: Tensor, site: Site) -> Tensor:
-        """See :meth:`Sockets.tokens`."""
-        return self.bind().tokens(socket, x_BND, site)
-
     def residual(self, branch: str, x_BND: Tensor, site: Site, record: LayerRecord | None) -> Tensor:
         """See :meth:`Sockets.residual`."""
         return self.bind().residual(branch, x_BND, site, record)
@@ -105,10 +101,6 @@ class LayerPlugs(PlugModules):
     def stream(self, socket: str, x_BND: Tensor, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
         """See :meth:`Sockets.stream`."""
         return self.bind().stream(socket, x_BND, site, carry)
-
-    def change_heads(self, heads_BNe: Tensor, *where: Any) -> Tensor:
-        """See :meth:`Sockets.change_heads`."""
-        return self.bind().change_heads(heads_BNe, *where)
 
 
 #: The plugs of a block, as they are or bound: what takes one takes the other.

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
-from ..attention.carry import Carry
+from ..attention.carry import Carry, QKVCarry
 from ..attention.site import Site
 from .plug import LayerPlan, Plug
 
@@ -30,7 +30,5 @@ class NormedPair(nn.Module):
         super().__init__()
         self.q, self.k = nn.LayerNorm(dims), nn.LayerNorm(dims)
 
-    def forward(
-        self, q: Tensor, k: Tensor, v: Tensor, site: Site, carry: Carry
-    ) -> tuple[Tensor, Tensor, Tensor, Carry]:
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, site: Site, carry: Carry) -> QKVCarry:
         return self.q(q).to(q.dtype), self.k(k).to(k.dtype), v, carry

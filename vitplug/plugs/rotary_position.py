@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..attention.carry import Carry, carrying
+from ..attention.carry import Carry, QKVCarry, carrying
 from ..attention.precision import at_least_float32
 from ..attention.site import Site
 from .checks import check_choice, check_number
@@ -107,9 +107,7 @@ class Rotation(nn.Module):
         """Cosines and sines ``(H or 1, N, d / 2)``."""
         return shared
 
-    def forward(
-        self, q: Tensor, k: Tensor, v: Tensor, site: Site, carry: Carry
-    ) -> tuple[Tensor, Tensor, Tensor, Carry]:
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, site: Site, carry: Carry) -> QKVCarry:
         dtype = at_least_float32(q.dtype)
         # Blocks with windows and blocks without lie on different grids.
         key = f'{self.key}.{"windows" if site.layout.is_windowed else "map"}'

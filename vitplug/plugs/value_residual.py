@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from ..attention.carry import Carry, carrying
+from ..attention.carry import Carry, QKVCarry, carrying
 from ..attention.site import Site
 from .checks import check_choice, check_flag
 from .plug import LayerPlan, Plug
@@ -89,9 +89,7 @@ class HandedOnValues(nn.Module):
         super().__init__()
         self.key = key
 
-    def forward(
-        self, q: Tensor, k: Tensor, v_BWHNd: Tensor, site: Site, carry: Carry
-    ) -> tuple[Tensor, Tensor, Tensor, Carry]:
+    def forward(self, q: Tensor, k: Tensor, v_BWHNd: Tensor, site: Site, carry: Carry) -> QKVCarry:
         return q, k, v_BWHNd, carrying(carry, self.key, as_tokens(v_BWHNd, site))
 
 
@@ -110,9 +108,7 @@ class MixedValues(nn.Module):
         if self.learnable:
             self.value_lambda.data.copy_(torch.tensor(self.shares))
 
-    def forward(
-        self, q: Tensor, k: Tensor, v_BWHNd: Tensor, site: Site, carry: Carry
-    ) -> tuple[Tensor, Tensor, Tensor, Carry]:
+    def forward(self, q: Tensor, k: Tensor, v_BWHNd: Tensor, site: Site, carry: Carry) -> QKVCarry:
         heads = v_BWHNd.shape[2]
         first = site.key_layout.to_windows(carry[self.key].to(v_BWHNd.dtype)).unflatten(-1, (heads, -1))
         first_BWHNd = first.transpose(2, 3)

@@ -106,9 +106,6 @@ class DoubledScale(LearnedVectors):
 
     scale: nn.Parameter
 
-    def __init__(self, dims: int):
-        super().__init__(dims, scale=SCALE_START)
-
     def forward(self, x_BND: Tensor, site: Site) -> Tensor:
         # In the precision of the scale, as LayerScale does: half precision has few digits left for such small numbers.
         return x_BND * (2 * self.scale)

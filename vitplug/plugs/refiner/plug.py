@@ -12,7 +12,7 @@ from ..checks import check_choice, check_flag, check_integer
 from ..plug import BlockShape, LayerPlan, Plug
 from .linear import LinearRefine
 from .maps import ReusedMap, UnrefinedMap
-from .official import BottleneckRefine, Doubled, DoubledScale, RefinedReuse, ResidualMap
+from .official import SCALE_START, BottleneckRefine, Doubled, DoubledScale, RefinedReuse, ResidualMap
 
 
 class Refiner(Plug):
@@ -139,7 +139,8 @@ class Refiner(Plug):
             scale = first.shape.head_dims**-0.5
             refine = RefinedReuse(first.num_heads, first.site.pairs.keys.num_tokens, scale, self)
             for plan, module in zip((first, second), (ResidualMap(self.name, scale), refine), strict=True):
-                built.append({'map': module, 'msa': Doubled(), 'mlp_end': DoubledScale(plan.width_at('mlp_end'))})
+                doubled = DoubledScale(plan.width_at('mlp_end'), scale=SCALE_START)
+                built.append({'map': module, 'msa': Doubled(), 'mlp_end': doubled})
         return built
 
     def _build_refine(self, plan: LayerPlan) -> nn.Module:

@@ -11,7 +11,7 @@ from vitplug.compat import is_exporting
 
 from ...attention.bias import PairBias, merged
 from ...attention.carry import Carry, carrying
-from ...attention.cpu import by_heads, goes_by_heads
+from ...attention.cpu import ByHeads, goes_by_heads
 from ...attention.inputs import Attention, FastForm
 from ...attention.site import Site
 from .transitions import Align
@@ -131,11 +131,10 @@ class Blend(nn.Module):
     def _by_heads(self, site: Site, inputs: Attention, carry: Carry) -> tuple[Tensor, Carry]:
         q, before, rest = inputs.q * inputs.scale, None, None
         if self.align is not None:
-            images, heads, queries, _ = q.shape
-            before = self._before(self.align, (images, 1, heads, queries, inputs.num_keys), q, site, carry).flatten(0, 1)
-            alpha = self._share(carry)
+            before = self._before(self.align, (len(q), 1, *q.shape[1:3], inputs.num_keys), q, site, carry).squeeze(1)
+            alpha = torch.as_tensor(self._share(carry)).to(q).view(1)
             q, rest = q * alpha, 1 - alpha
-        out, scores = by_heads(q, inputs.k, inputs.v, before, rest, hands_on=True)
+        out, scores = ByHeads.apply(q, inputs.k, inputs.v, before, rest, True)
         return out, self._hand_on(scores.unsqueeze(1), site, carry)
 
     def forward(self, scores: Tensor, bias: Tensor | None, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
@@ -155,7 +154,7 @@ class Blend(nn.Module):
         return torch.lerp(before, now, alpha.to(now.dtype) if isinstance(alpha, Tensor) else alpha)
 
     def _before(self, align: Align, shape: Sequence[int], like: Tensor, site: Site, carry: Carry) -> Tensor:
-        """Handed-over scores of the shape of a block's own, ``(B, W, H, Nq, Nk)``, and of the type of another tensor."""
+        """Handed-over scores of the shape of a block's own, ``(B, W, H, Nq, Nk)``, in the type of another tensor."""
         handed, source = carry[self.stream]
         before = align(handed, source, site, shape[2])
         if before.shape != shape:

@@ -22,7 +22,7 @@ from scipy.optimize import OptimizeWarning, curve_fit
 from torch import Tensor, nn
 
 from vitplug.attention.precision import at_least_float32
-from vitplug.hosting import PluggedModel, with_gradient
+from vitplug.hosting import PluggedModel, keep_padding
 from vitplug.statistics.images import Arrays
 
 from ..measure import Seen, measure, together
@@ -81,7 +81,7 @@ def input_gradient(features: Callable[[Tensor], Tensor], image: Tensor, alternat
     ``alternating`` signs the channels in turn.
     """
     with torch.enable_grad():
-        pixels = with_gradient(image)
+        pixels = keep_padding(image.detach().clone().requires_grad_(), image)
         maps = features(pixels)
         row, column = centre_token(maps.shape[-2:])
         token_D = maps[0, :, row, column].to(at_least_float32(maps.dtype))

@@ -15,11 +15,12 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitplug.adapters import host_of
 from vitplug.attention.precision import at_least_float32
-from vitplug.hosting import PluggedModel, with_gradient
+from vitplug.hosting import PluggedModel, keep_padding
 from vitplug.statistics.images import Arrays
 from vitplug.tasks.targets import Scores, Target
 
@@ -62,14 +63,14 @@ def grad_cams(model: nn.Module, images: Tensor, target: Target | None = None) ->
         target = make()
     recorder = backbone.recorder(('attn',), 'all')
     with torch.inference_mode(False), torch.enable_grad(), backbone.recording(recorder):
-        scores = target(model, with_gradient(images))
+        scores = target(model, keep_padding(images.detach().clone().requires_grad_(), images))
         found = recorder.collect().get('attn', {})
         if not found:
             raise ValueError(f'blocks of {type(backbone).__name__} have no output of the attention branch')
         grads = torch.autograd.grad(scores.values.sum(), list(found.values()), allow_unused=True)
     maps = {}
     for (layer, tokens_BND), grad_BND in zip(found.items(), grads, strict=True):
-        layout, pixels = backbone.place_block(layer, tuple(images.shape[-2:]))
+        (layout, pixels), _ = backbone.place_maps(layer, tuple(images.shape[-2:]))
         if grad_BND is not None and grad_BND[:, layout.num_prefix :].any():
             wide = at_least_float32(tokens_BND.dtype)
             tokens, grad = (t.detach()[:, layout.num_prefix :].to(wide) for t in (tokens_BND, grad_BND))
@@ -78,8 +79,14 @@ def grad_cams(model: nn.Module, images: Tensor, target: Target | None = None) ->
 
 
 def over_image(heat_1hw: Tensor, seen: Seen, layer: int) -> np.ndarray:
-    """The map ``(H, W)`` of a block over the pixels of an image."""
-    return seen.place(layer).pixels.interpolate(heat_1hw, seen.size)[0].float().cpu().numpy()
+    """The map ``(H, W)`` of a block over the pixels of an image, bilinear between the middles of tokens."""
+    pixels, axes = seen.place(layer).pixels, []
+    for side, start, stride, count in zip(seen.size, pixels.start, pixels.stride, pixels.hw, strict=True):
+        tokens = (torch.arange(side, dtype=torch.float64) + 0.5 - start) / stride
+        axes.append(2 * tokens / count - 1)
+    grid_1HW2 = torch.stack(torch.meshgrid(*axes, indexing='ij')[::-1], dim=-1)[None].to(heat_1hw)
+    heat = F.grid_sample(heat_1hw[None], grid_1HW2, padding_mode='border', align_corners=False)
+    return heat[0, 0].float().cpu().numpy()
 
 
 @measure('score', 'ReViT, Fig. 1 and 8; Selvaraju et al. 2017', estimate=nothing, most=FEW, draw='maps')
