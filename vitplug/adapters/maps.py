@@ -27,8 +27,8 @@ def _nothing(module: nn.Module) -> None:
     """The default of functions of a module."""
 
 
-def _merged(stage: nn.Module, pixels: PixelGrid) -> PixelGrid:
-    return pixels.merged(2)
+def merged(stage: nn.Module, pixels: PixelGrid, step: int = 2) -> PixelGrid:
+    return pixels.merged(step)
 
 
 def find(module: nn.Module, name: str) -> Any:
@@ -173,7 +173,7 @@ class StageMap:
 
     blocks: str
     forward: Callable[..., Any]
-    place: Callable[[nn.Module, PixelGrid], PixelGrid] = _merged
+    place: Callable[[nn.Module, PixelGrid], PixelGrid] = merged
     prefix: str = ''
     reads: tuple[str, ...] = ()
 

@@ -63,7 +63,7 @@ def by_rows(
 
 def goes_by_heads(q: Tensor, k: Tensor, v: Tensor, dropout_p: float) -> bool:
     """Whether attention had better go by heads, which half precision does not."""
-    return q.dtype == k.dtype == v.dtype == at_least_float32(v.dtype) and goes_by_parts(q, k, dropout_p)
+    return goes_by_parts(q, k, dropout_p) and q.dtype == k.dtype == v.dtype == at_least_float32(v.dtype)
 
 
 class ByHeads(torch.autograd.Function):
