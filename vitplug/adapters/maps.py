@@ -27,7 +27,7 @@ def _nothing(module: nn.Module) -> None:
     """The default of functions of a module."""
 
 
-def merged(stage: nn.Module, pixels: PixelGrid, step: int = 2) -> PixelGrid:
+def merge(stage: nn.Module, pixels: PixelGrid, step: int = 2) -> PixelGrid:
     return pixels.merged(step)
 
 
@@ -173,7 +173,7 @@ class StageMap:
 
     blocks: str
     forward: Callable[..., Any]
-    place: Callable[[nn.Module, PixelGrid], PixelGrid] = merged
+    place: Callable[[nn.Module, PixelGrid], PixelGrid] = merge
     prefix: str = ''
     reads: tuple[str, ...] = ()
 

@@ -14,20 +14,7 @@ from vitplug.hosting.pixels import pair
 from vitplug.hosting.pooling import convolve, decomposed_bias, on_grid, relative_offsets
 
 from .arguments import Extras
-from .maps import (
-    QKV,
-    AttentionMap,
-    BlockMap,
-    Branch,
-    MlpMap,
-    ModelMap,
-    Run,
-    StageMap,
-    find,
-    merged,
-    no_prefix,
-    register,
-)
+from .maps import QKV, AttentionMap, BlockMap, Branch, MlpMap, ModelMap, Run, StageMap, find, merge, no_prefix, register
 from .parts import continuous_bias, cosines, table_bias, turned
 
 _MODELS, _LAYERS = 'timm.models', 'timm.layers'
@@ -317,7 +304,7 @@ for _name, _model in {
         blocks='stages',
         resolution=_mvit_resolution,
         # The stage's first block pools, not what is before it.
-        stage=StageMap('blocks', _mvit_stage, place=partial(merged, step=1)),
+        stage=StageMap('blocks', _mvit_stage, place=partial(merge, step=1)),
     ),
     'pit.PoolingVisionTransformer': replace(_PIT, stage=_PIT_STAGE),
 }.items():
