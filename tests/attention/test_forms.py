@@ -60,7 +60,10 @@ def step(model, x):
     return *outs, gradients(outs, [*model.parameters()])
 
 
-@pytest.mark.parametrize('plugs', ['gab', 'gab-per-head-relative', 'refiner', 'refiner-rowcol', 'dla', 'residual'])
+@pytest.mark.parametrize(
+    'plugs',
+    ['gab', 'gab-per-head-relative', 'refiner', 'dla', 'residual', 'residual-reset', 'residual-low-memory', 'broad'],
+)
 def test_parts_at_a_time_are_twins_of_all(plugs, monkeypatch):
     monkeypatch.setattr(cpu, 'PAIRS_FROM', 1)
     monkeypatch.setattr(cpu, 'ROWS', 7)
