@@ -1,6 +1,6 @@
 """Attention by parts, for a CPU alone: their maps stay in its cache, and backward forms them again.
 
-The parts are rows of queries where maps are convolved, and heads where something learned is added to the scores.
+The parts are rows of queries where maps are convolved, and heads where torch's fused call would form all maps.
 """
 
 from collections.abc import Callable, Iterator

@@ -65,10 +65,11 @@ def of_all(added: Tensor, a: Attention) -> Tensor:
 def call(q: Tensor, k: Tensor, v: Tensor, added: Tensor | None, dropout_p: float, scale: float) -> Tensor:
     """torch's fused call, which forms all maps on a CPU if values are narrower: they are padded by a few channels."""
     width, more = v.shape[-1], q.shape[-1] - v.shape[-1]
-    pads = isinstance(more, int) and 0 < more <= PADDED_VALUES  # not where a graph is for all sizes
+    differs = isinstance(more, int) and more != 0  # not asked where a graph is for all sizes
+    pads = differs and 0 < more <= PADDED_VALUES
     if pads:
         v = F.pad(v, (0, more))
-    elif added is None and goes_by_heads(q, k, v, dropout_p) and more:
+    elif differs and added is None and goes_by_heads(q, k, v, dropout_p):
         return ByHeads.apply(q * scale, k, v, None, None, False)[0]
     out = F.scaled_dot_product_attention(q, k, v, attn_mask=added, dropout_p=dropout_p, scale=scale)
     return out[..., :width] if pads else out

@@ -113,7 +113,7 @@ class Gaussian(LearnedVectors, FoldsConstants):
         Each is apart whose parameters do not make the bias alone, or may not be read before its block is called, as
         shards (FSDP).
         """
-        own = tuple(self.parameters())
+        own = [p for p in self._parameters.values() if p is not None]
         sharded = any(len(p) != self.heads or hasattr(p, 'device_mesh') or hasattr(p, '_fsdp_flattened') for p in own)
         if self.is_folded or sharded or type(self).forward is not Gaussian.forward:
             return self
