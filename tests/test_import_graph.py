@@ -22,7 +22,7 @@ ROWS = (
     ),
     ('attention', 'ops', 'registry'),
     ('plugs',),
-    ('config', 'hosting'),
+    ('config', 'hosting', 'registered'),
     ('adapters', 'errors'),
     ('checkpoints',),
     ('backbones', 'datasets', 'models'),
