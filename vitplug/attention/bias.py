@@ -14,7 +14,8 @@ from torch import Tensor
 
 from vitplug.compat import replace
 
-from .grids import GridPair
+from .cache import cached
+from .grids import GridPair, TokenGrid
 
 Bias = TypeVar('Bias', bound='PairBias')
 
@@ -99,10 +100,15 @@ class QueryBias:
             ``(B, W, H, Nq, kh + kw)`` and, of zeros and ones, ``(Nk, kh + kw)``.
         """
         of_queries = F.pad(torch.cat((self.rows, self.columns), dim=-1), (0, 0, self.pairs.queries.num_prefix, 0))
-        # Converted afterwards: torch 2.1 has no such matrix in bfloat16.
-        rows, columns = (torch.eye(n, device=of_queries.device).to(dtype) for n in self.pairs.keys.hw)
-        of_keys = torch.cat((rows.repeat_interleave(columns.shape[0], 0), columns.repeat(rows.shape[0], 1)), dim=1)
-        return of_queries.to(dtype), F.pad(of_keys, (0, 0, self.pairs.keys.num_prefix, 0))
+        return of_queries.to(dtype), _places(self.pairs.keys, dtype, of_queries.device)
+
+
+@cached(32)
+def _places(keys: TokenGrid, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Which row and which column each key lies in, as zeros and ones ``(Nk, kh + kw)``."""
+    rows, columns = (torch.eye(n, dtype=dtype, device=device) for n in keys.hw)
+    of_keys = torch.cat((rows.repeat_interleave(columns.shape[0], 0), columns.repeat(rows.shape[0], 1)), dim=1)
+    return F.pad(of_keys, (0, 0, keys.num_prefix, 0))
 
 
 @dataclass(frozen=True)

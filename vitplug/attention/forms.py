@@ -27,9 +27,10 @@ def fused(a: Attention) -> Tensor:
     if alone or (trains and on_cpu(q.device)):
         if goes_by_heads(q, k, a.v, a.dropout_p):
             return ByHeads.apply(q * a.scale, k, a.v, of_all(added, a), None, False)[0]
-        heads = q.shape[:2]
-        bias = of_all(added, a).expand(*q.shape[:3], -1).flatten(0, 1)
-        q, k, v = (t.flatten(0, 1) for t in (q, k, a.v))
+        bias, heads = of_all(added, a), q.shape[:2]
+        if torch.compiler.is_compiling():  # in a graph for all sizes, whether rows were cut must not be asked
+            bias = bias.index_select(-1, torch.arange(a.num_keys, device=q.device))
+        q, k, v, bias = (t.flatten(0, 1) for t in (q, k, a.v, bias.expand(*q.shape[:3], -1)))
         maps = softmax(torch.baddbmm(bias, q, k.transpose(1, 2), alpha=a.scale))
         return (F.dropout(maps, a.dropout_p).to(v.dtype) @ v).unflatten(0, heads)
     return call(q, k, a.v, of_all(added, a), a.dropout_p, a.scale)

@@ -59,19 +59,11 @@ class Temperature(LearnedVectors):
 class HiddenSelf(nn.Module):
     """Far below all other logits for a token and itself. A token that is alone still sees itself."""
 
-    hidden: Tensor
+    #: For their type and device.
+    needs_queries = True
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer('hidden', torch.empty(1), persistent=False)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Sets the logit."""
-        nn.init.constant_(self.hidden, HIDDEN)
-
-    def forward(self, site: Site) -> DenseBias:
-        return DenseBias(_diagonal(site.layout.grid.num_tokens, self.hidden.dtype, self.hidden.device))
+    def forward(self, site: Site, q_BWHNd: Tensor) -> DenseBias:
+        return DenseBias(_diagonal(site.layout.grid.num_tokens, q_BWHNd.dtype, q_BWHNd.device))
 
 
 # That of 4096 tokens takes 64 MB: all blocks have one and the same.
