@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import importlib
 import logging
 import os
 import signal
@@ -33,6 +34,8 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     """Puts the plug where the contract finds it, before its tests are collected."""
+    # yapf writes tables below the home directory at its first import, and two workers at once would spoil the file.
+    importlib.import_module('yapf.yapflib.yapf_api')
     if text := config.getoption('--plug'):
         from contract_of_plug import ContractOfPlug
 
