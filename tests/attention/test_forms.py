@@ -62,7 +62,10 @@ def step(model, x):
 
 @pytest.mark.parametrize(
     'plugs',
-    ['gab', 'gab-per-head-relative', 'refiner', 'dla', 'residual', 'residual-reset', 'residual-low-memory', 'broad'],
+    [
+        *('gab', 'gab-per-head-relative', 'refiner', 'refiner-rowcol', 'dla'),
+        *('residual', 'residual-reset', 'residual-low-memory', 'broad'),
+    ],
 )
 def test_parts_at_a_time_are_twins_of_all(plugs, monkeypatch):
     monkeypatch.setattr(cpu, 'PAIRS_FROM', 1)

@@ -28,6 +28,7 @@ def _nothing(module: nn.Module) -> None:
 
 
 def merge(stage: nn.Module, pixels: PixelGrid, step: int = 2) -> PixelGrid:
+    """For stages that begin with a merging of ``step x step`` tokens."""
     return pixels.merged(step)
 
 

@@ -64,7 +64,7 @@ def of_all(added: Tensor, a: Attention) -> Tensor:
 
 
 def call(q: Tensor, k: Tensor, v: Tensor, added: Tensor | None, dropout_p: float, scale: float) -> Tensor:
-    """torch's fused call, which forms all maps on a CPU if values are narrower: they are padded by a few channels."""
+    """torch's fused call, which forms all maps on a CPU if values have another width; a few channels are padded."""
     width, more = v.shape[-1], q.shape[-1] - v.shape[-1]
     differs = isinstance(more, int) and more != 0  # not asked where a graph is for all sizes
     pads = differs and 0 < more <= PADDED_VALUES
