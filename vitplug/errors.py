@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,8 +40,8 @@ def clear_message(error: Exception) -> str | None:
     from_registry = any(words in text for words in OF_A_REGISTRY)
     if not (from_registry or isinstance(error, ValueError | OSError | ImportError | TrainingStopped)):
         return None
-    if OF_A_WORKER in text:  # the message is the last line, behind the name of the class
-        text = text.strip().splitlines()[-1].partition(': ')[2]
+    if OF_A_WORKER in text:  # behind the last frame, its line, and the name of the class
+        text = re.split(r'\n(?=\S)', text.rpartition('\n  File ')[2], maxsplit=1)[-1].partition(': ')[2]
     return printable(' '.join(text.split()))
 
 

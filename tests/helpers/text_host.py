@@ -40,9 +40,9 @@ class TextHost(nn.Module):
         valid_BWN = None if valid_BN is None else valid_BN.unsqueeze(1)
         for index, block in enumerate(self.blocks):
             site = Site(layout, None, index, mask_B1NN, valid_BN, valid_BWN, attends_padding=False)
-            x_BND, carry = block.plugs.stream('block_in', x_BND, site, carry)
+            x_BND, carry = block.plugs.bind().stream('block_in', x_BND, site, carry)
             x_BND, carry = block(x_BND, site, carry)
-            x_BND, carry = block.plugs.stream('block_out', x_BND, site, carry)
+            x_BND, carry = block.plugs.bind().stream('block_out', x_BND, site, carry)
         return self.plugs.drop_prefix(self.plugs.finish(x_BND, site, carry, None), self.num_prefix)
 
 

@@ -23,9 +23,9 @@ class Block(nn.Module):
     def forward(self, x_BND: Tensor, site, carry, record=None):
         """Tokens and carry, in and out."""
         branch, carry = self.attn(self.norm1(x_BND), site, self.plugs, carry, record)
-        x_BND = x_BND + self.plugs.residual('msa', branch, site, record)
+        x_BND = x_BND + self.plugs.bind().residual('msa', branch, site, record)
         branch = self.mlp(self.norm2(x_BND), self.plugs, site)
-        return x_BND + self.plugs.residual('mlp', branch, site, record), carry
+        return x_BND + self.plugs.bind().residual('mlp', branch, site, record), carry
 
 
 class TorchViT(PluggedModel):

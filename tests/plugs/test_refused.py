@@ -50,7 +50,7 @@ SETTINGS = {
     'entmax+sigmoid': r"\['entmax_attention', 'sigmoid_attention'\] both take the 'normalise' socket of block 0",
     'sink+attn-scale': r"\['attention_sink'\] add keys that belong to no token .* \['attention_scale'\] need a place",
     'xsa+refiner(reduction=False)': 'ExclusiveSelfAttention: block 0 has no value of its own',
-    'value-residual+uniform(mode="append", layers=[2])': r'values of block 2 have \(4, 8\) .* block 0 \(3, 8\)',
+    'value-residual+uniform(mode="append", layers=[2])': r'of block 2 have .* \(4, 8, \(4, 5\)\), .* block 0 \(3, 8, \(4, 5\)\)',
     'broad+uniform(layers=[1])': r'block 1 has 2 heads with q and k and 3 with v.*layers=\[...\]',
     'gab+refiner(share=1)': r"\['gab'\] need a map of block 1 itself, .* take the block out of their layers",
     'refiner(share=2)+residual(layers=[0, 2])': r"\['residual_attention'\] need a map of block 2",

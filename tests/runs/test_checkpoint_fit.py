@@ -91,6 +91,14 @@ def test_setting(setting, mm_log):
     ) == is_listed
 
 
+def test_a_training_that_goes_on_lists_what_only_it_uses(mm_log):
+    model = nn.Linear(1, 1)
+    for setting in ('model.backbone.drop_path_rate', 'model.head.loss.type', 'model.backbone.with_cp'):
+        cfg = changed(setting, CHANGES[setting][0])
+        check_checkpoint(runner_of(model, resume=True), checkpoint_of(model, cfg))
+        assert (f'{setting} was' in mm_log.text) == (setting != 'model.backbone.with_cp')
+
+
 @pytest.mark.parametrize('resume', [True, False], ids=['resume', 'test'])
 def test_normalisation_counts_wherever_it_stands(resume, mm_log):
     """mmengine takes the outermost data_preprocessor for a model without its own, and for no other."""

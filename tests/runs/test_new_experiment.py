@@ -279,6 +279,16 @@ def test_hidden_files_are_overlooked(task, tmp_path):
 # --- what cannot be read ---
 
 
+def test_a_test_of_other_classes_is_refused(tmp_path):
+    """Its labels would be shifted: folders are numbered in each split."""
+    flowers(tmp_path)
+    for name in ('aster', 'rose', 'tulip'):
+        image(tmp_path / 'test' / name / '1.jpg')
+    options = ['--data', str(tmp_path), '--base', STOCK['classification'], '--out', str(tmp_path / 'new.py')]
+    with pytest.raises(ValueError, match=r"test_dataloader.dataset has other classes: label 0 is 'aster' here"):
+        main(options)
+
+
 @pytest.mark.parametrize('split', ['train', 'val'])
 def test_only_a_test_may_have_no_classes(tmp_path, split):
     """Before: AttributeError or NameError of a config without the split."""

@@ -1,7 +1,13 @@
 """A loss that is not finite spoils no weights, is named, and ends a training only when it stays."""
 
+import logging
+from functools import partial
+from types import SimpleNamespace
+
 import pytest
 import torch
+from mmengine.optim import AmpOptimWrapper
+from mmengine.optim.optimizer import amp_optimizer_wrapper
 from mmengine.registry import MODELS
 from mmengine.runner import Runner
 from toy_training import ToyModel, final_state, toy_config
@@ -57,7 +63,10 @@ def test_numbers_are_not_read_from_the_device_in_a_finite_step(monkeypatch):
     monkeypatch.setattr(torch.Tensor, '__bool__', lambda self: read.append('bool') or original(self))
     monkeypatch.setattr(torch.Tensor, 'item', lambda self: read.append('item'))
     optimizer.step()
-    hook.after_train_iter(None, 0, outputs={f'loss_{number}': torch.ones(()) for number in range(9)})
+    wrapper = SimpleNamespace(should_update=lambda: True)
+    hook.after_train_iter(
+        SimpleNamespace(optim_wrapper=wrapper), 0, outputs={f'loss_{number}': torch.ones(()) for number in range(9)}
+    )
     assert read == ['bool']
 
 
@@ -74,3 +83,30 @@ def test_running_statistics_are_not_spoiled(tmp_path):
     model = train(tmp_path, nan_at=[4, 9], **{'model.type': 'NanModel'})
     norm = model.layers[1]
     assert norm.running_mean.isfinite().all() and norm.running_var.isfinite().all() and norm.running_mean.any()
+
+
+@pytest.mark.parametrize(
+    'scale, steps',
+    [(dict(loss_scale=1.0), 5), (dict(loss_scale=dict(init_scale=4.0)), 2 + 5)],
+    ids=['fixed', 'dynamic'],
+)
+def test_steps_that_a_loss_scaler_skips(scale, steps, monkeypatch):
+    """It never calls the optimizer; a dynamic scale is halved down to one first."""
+    model = torch.nn.Sequential(torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 1))
+    monkeypatch.setattr(amp_optimizer_wrapper, 'is_cuda_available', lambda: True)
+    monkeypatch.setattr(amp_optimizer_wrapper, 'GradScaler', partial(torch.amp.GradScaler, 'cpu'))
+    wrapper = AmpOptimWrapper(optimizer=torch.optim.SGD(model.parameters(), lr=0.1), dtype='bfloat16', **scale)
+    hook = NonFiniteLossHook()
+    runner = SimpleNamespace(optim_wrapper=wrapper, model=model, iter=0, logger=logging.getLogger())
+    hook.before_train(runner)
+
+    def step(value):
+        wrapper.update_params(model(torch.full((4, 2), value)).sum())
+        hook.after_train_iter(runner, 0, {}, {})
+
+    step(1.0)
+    for _ in range(steps - 1):
+        step(float('nan'))
+    with pytest.raises(TrainingStopped, match='5 in a row'):
+        step(float('nan'))
+    assert model[0].running_mean.isfinite().all() and model[0].running_mean.any()

@@ -1,15 +1,18 @@
 """From the command line to the config."""
 
 import os
+from types import SimpleNamespace
 
 import mmengine.config.config
 import pytest
 from mmengine.config import Config
+from mmengine.runner import Runner
 
 from vitplug.config.reading import read_config
 from vitplug.runs.options import test_config as make_test_config
 from vitplug.runs.options import test_parser as make_test_parser
 from vitplug.runs.options import train_config, train_parser
+from vitplug.runs.training_commands import build_runner
 
 CONFIG = """
 default_scope = '{scope}'
@@ -20,6 +23,7 @@ visualizer = dict(type='Visualizer')
 test_dataloader = dict(dataset=dict(pipeline=[dict(type='Load'), dict(type='Pack')]))
 test_evaluator = dict(type='Accuracy')
 """
+RUNNER = dict(hooks=[], register_hook=lambda hook: None)
 
 
 @pytest.fixture
@@ -72,11 +76,15 @@ def test_amp(config_file):
     assert cfg.optim_wrapper | dict(loss_scale=1.0, dtype='bfloat16') == cfg.optim_wrapper
 
 
-def test_scaled_learning_rate_counts_accumulated_steps(config_file):
+def test_scaled_learning_rate_counts_accumulated_steps(config_file, monkeypatch):
     with pytest.raises(ValueError, match='base_batch_size'):
         train(config_file(), '--auto-scale-lr')
-    scaling = train(config_file(more='auto_scale_lr = dict(base_batch_size=8)'), '--auto-scale-lr').auto_scale_lr
-    assert scaling == dict(enable=True, base_batch_size=4)
+    scaling = 'auto_scale_lr = dict(base_batch_size=8)'
+    for option in (['--auto-scale-lr'], ['--cfg-options', 'auto_scale_lr.enable=True']):
+        cfg = train(config_file(more=scaling), *option)
+        assert cfg.auto_scale_lr == dict(enable=True, base_batch_size=8)  # and so it is dumped
+        monkeypatch.setattr(Runner, 'from_cfg', lambda cfg: SimpleNamespace(auto_scale_lr=cfg.auto_scale_lr, **RUNNER))
+        assert build_runner(cfg).auto_scale_lr == dict(enable=True, base_batch_size=4)
 
 
 @pytest.mark.parametrize('pair', ['model={"a": 1}', "model.backbone.plugs=[dict(type='ContextBroadcast')]"])

@@ -158,7 +158,7 @@ class Dots:
         return mmcv.imread(path)
 
 
-def test_what_cannot_be_predicted_is_named_and_videos_end_with_their_frames(tmp_path, capsys):
+def test_what_cannot_be_predicted_is_named_and_videos_end_with_their_frames(tmp_path, capsys, monkeypatch):
     video_of(tmp_path / 'a.mp4', [(0, 250, 0), (0, 0, 0), (0, 0, 250)])
     Image.new('RGB', (20, 16)).save(tmp_path / 'b.png')
     video_of(tmp_path / 'c.mp4', [(0, 250, 0), (0, 0, 250), (255, 255, 255)])
@@ -167,6 +167,10 @@ def test_what_cannot_be_predicted_is_named_and_videos_end_with_their_frames(tmp_
     for name, frames in dict(a=1, c=2).items():
         assert len(mmcv.VideoReader(str(tmp_path / f'out/pictures/{name}.mp4'))) == frames
     (tmp_path / 'c.mp4').unlink()
+    monkeypatch.setattr(mmcv.VideoReader, 'frame_cnt', 9)  # of a file that was cut
+    video_of(tmp_path / 'd.mp4', [(0, 250, 0)] * 2)
+    assert predict(Dots(), find_files([str(tmp_path / 'd.mp4')]), tmp_path / 'cut') == 1
+    assert 'only 2 of the 9 frames in its header can be read' in capsys.readouterr().err
     assert predict(Dots(), find_files([str(tmp_path / 'a.mp4'), str(tmp_path / 'b.png')]), tmp_path / 'again') == 2
     told = [line for line in capsys.readouterr().err.splitlines() if line.startswith('cannot use')]
     assert told[-2:] == [f'cannot use {tmp_path}/{name}: RuntimeError: too dark' for name in ('a.mp4', 'b.png')]

@@ -1,5 +1,7 @@
 """Settings of a run that are refused or remarked on, the process group, and the checkpoint to go on from."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from mmengine.config import Config, ConfigDict
@@ -9,7 +11,8 @@ from vitplug.config.reading import read_config
 from vitplug.files import named
 from vitplug.runs import launch
 from vitplug.runs.checks import settings
-from vitplug.runs.hooks.checkpoint import choose_start
+from vitplug.runs.hooks.checkpoint import WholeFiles, choose_start
+from vitplug.runs.hooks.interruption import InterruptionHook
 
 
 def config(**settings):
@@ -85,7 +88,31 @@ def test_gloo_without_an_accelerator(one_process, launcher):
     assert settings.rank_of(launcher) == 0
 
 
+def test_a_strategy_that_no_runner_reads():
+    settings.check_strategy(config(strategy=dict(type=settings.SHARDED)))
+    settings.check_strategy(config(strategy=dict(type='DeepSpeedStrategy'), runner_type='FlexibleRunner'))
+    with pytest.raises(ValueError, match=r"strategy.type = 'FSDP2Strategy': expected 'vitplug.FSDP2Strategy'"):
+        settings.check_strategy(config(strategy=dict(type='FSDP2Strategy')))
+
+
+def test_epochs_without_their_randomness_cannot_be_interrupted():
+    """Before: a resume validated the weights inside an epoch as those of the last one, and began it anew."""
+    runner = SimpleNamespace(train_loop=None, hooks=[])
+    with pytest.raises(ValueError, match=r'default_hooks\.interruption needs default_hooks.randomness'):
+        InterruptionHook().before_train(runner)
+
+
 # --- the checkpoint to go on from ---
+
+
+def test_a_checkpoint_that_takes_the_name_of_the_removed_one_stays(tmp_path):
+    """Such as the best one, where a resumed training validates again."""
+    files, (best, older) = WholeFiles(), (write(tmp_path / f'best_{number}.pth') for number in (2, 1))
+    for path in (best, older):
+        files.remove(str(path))
+    WholeFiles().put(b'new', best)
+    files.flush(tmp_path)
+    assert best.read_bytes() == b'new' and not older.exists()
 
 
 def test_fresh_training_spares_earlier_checkpoints(tmp_path):
@@ -97,6 +124,11 @@ def test_fresh_training_spares_earlier_checkpoints(tmp_path):
     choose_start(ConfigDict(work_dir=str(tmp_path), resume=True, load_from=str(tmp_path / 'epoch_1.pth')))
     with pytest.raises(FileExistsError):
         choose_start(ConfigDict(work_dir=str(tmp_path), resume=True, load_from='elsewhere/epoch_1.pth'))
+    away = (tmp_path / 'epoch_1.pth').rename(write(tmp_path / 'out' / 'x').with_name('epoch_1.pth'))
+    write(tmp_path / 'last_checkpoint', str(away))  # of CheckpointHook.out_dir
+    choose_start(ConfigDict(work_dir=str(tmp_path), resume=True, load_from=str(away)))
+    with pytest.raises(FileExistsError):
+        choose_start(ConfigDict(work_dir=str(tmp_path)))
 
 
 def test_resume_goes_on_from_the_noted_checkpoint_or_starts(tmp_path):

@@ -69,6 +69,11 @@ class PluggedBlock(Plugged):
         return self.maps[1] is not None and self.maps[1].change_out is not None
 
     @property
+    def has_cosines(self) -> bool:
+        """Whether its scores are cosines times a factor that q has already."""
+        return self.maps[1] is not None and self.maps[1].scale == 1.0
+
+    @property
     def strides(self) -> tuple[int, int]:
         """Rows, and columns, from one query and from one key to the next."""
         return self.maps[0].strides(self) or (1, 1)
@@ -105,7 +110,7 @@ class PluggedBlock(Plugged):
     def _add(self, around: Branch, name: str, x_BND, normed, branch, site: Site, record: LayerRecord | None) -> Tensor:
         """The tokens and a branch."""
         beside = x_BND if around.beside is None else around.beside(self, x_BND, normed, site)
-        added = self.plugs.residual(name, pass_parts(self, around.after, branch), site, record)
+        added = self.plugs.bind().residual(name, pass_parts(self, around.after, branch), site, record)
         return pass_parts(self, around.sum, beside + added)
 
     def _attention(self, x_BND: Tensor, site: Site, carry: Carry, record, extras: Extras) -> tuple[Tensor, Carry]:

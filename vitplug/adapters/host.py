@@ -1,7 +1,7 @@
 """A model that vitplug does not own, as the analyses see it: a :class:`~vitplug.hosting.PluggedModel`."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vitplug.attention import GlobalLayout, Layout, Recorder, Site
-from vitplug.hosting import PixelGrid, PluggedModel, Section, TokenMap, build_plugs
+from vitplug.hosting import Edits, PixelGrid, PluggedModel, Section, TokenMap, build_plugs
 from vitplug.hosting.model import run_plugged
 from vitplug.plugs import NETWORK_SOCKETS, PlugSet
 
@@ -119,6 +119,13 @@ class AdaptedModel(PluggedModel):
             yield
         finally:
             self.active_recorder = before
+
+    def edited(self, edits: Edits) -> AbstractContextManager[None]:
+        parts, switches = self.model.modules(), ('grad_checkpointing', 'gradient_checkpointing')
+        if torch.is_grad_enabled() and any(getattr(part, switch, False) for part in parts for switch in switches):
+            why = 'computes activations again in the backward pass, without edits'
+            raise ValueError(f'edits: the model {why}: switch its checkpointing off, or edit under torch.no_grad()')
+        return super().edited(edits)
 
     # --- blocks ---
 

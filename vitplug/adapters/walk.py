@@ -85,10 +85,7 @@ class Step:
     """
 
     def __init__(self, walk: Walk, block: nn.Module, index: int, on_prefix: Callable[[Tensor], Tensor] | None = None):
-        self.walk = walk
-        self.block = block
-        self.index = index
-        self.on_prefix = on_prefix
+        self.walk, self.block, self.index, self.on_prefix = walk, block, index, on_prefix
 
     #: What torch calls a step that is put into an ``nn.Sequential``, which cannot hold one.
     __name__ = 'a step of one forward (blocks with plugs run in their model; vitplug.unplug(model) gives them back)'

@@ -47,6 +47,11 @@ def fused_attention(enabled: bool) -> Iterator[None]:
         _fused_enabled = before
 
 
+def fuses() -> bool:
+    """Whether the fused forms are allowed."""
+    return _fused_enabled
+
+
 def attend(
     q_BWHNd: Tensor, k_BWHNd: Tensor, v_BWHNd: Tensor, *, site: Site, carry: Carry, **settings: Any
 ) -> tuple[Tensor, Carry]:

@@ -56,8 +56,8 @@ def with_biases(a: Attention) -> tuple[Tensor, Tensor, Tensor | None]:
 
 def of_all(added: Tensor, a: Attention) -> Tensor:
     """What is added to the scores, ``(G or 1, H or 1, Nq or 1, Nk)``; windows may have masks of their own."""
-    if added.ndim == 3:
-        added = added.unsqueeze(0)
+    if added.ndim < 4:
+        added = added[(None,) * (4 - added.ndim)]
     else:  # copied image by image, with rows that stay whole words: a GPU's call copies others
         added = added.expand(a.q.shape[0] // a.windows, a.windows, *added.shape[-3:]).flatten(0, 1)
     return added[..., : a.num_keys]

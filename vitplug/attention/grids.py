@@ -147,11 +147,9 @@ def kept_for_few(
 def pair_index(pairs: GridPair, step: int, device: torch.device) -> Tensor:
     """Index of every pair into the flat table, ``(Nq * Nk rounded up,)``; the entry before it for prefix tokens."""
     (y, x), (key_y, key_x) = (
-        (
-            torch.arange(grid.height * grid.width, device=device) // grid.width,
-            torch.arange(grid.height * grid.width, device=device) % grid.width,
-        )
+        (tokens // grid.width, tokens % grid.width)
         for grid in (pairs.queries, pairs.keys)
+        for tokens in [torch.arange(grid.height * grid.width, device=device)]
     )
     rows = y[:, None] - key_y + (pairs.keys.height - 1)
     index = rows * pairs.table_size[1] + (x[:, None] - key_x + (pairs.keys.width - 1))

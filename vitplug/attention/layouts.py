@@ -35,27 +35,12 @@ class Slots(NamedTuple):
 
 
 @dataclass(frozen=True)
-class GlobalLayout:
-    """The whole feature map as one window.
-
-    Args:
-        height: Rows of the feature map.
-        width: Columns of the feature map.
-        num_prefix: Tokens before the map's, such as the class token.
-    """
-
-    height: int
-    width: int
-    num_prefix: int = 0
+class GlobalLayout(TokenGrid):
+    """The whole feature map as one window."""
 
     is_windowed = False
     windows = (1, 1)
     shift = 0
-
-    @property
-    def hw(self) -> tuple[int, int]:
-        """Rows and columns of the feature map."""
-        return self.height, self.width
 
     @property
     def grid(self) -> TokenGrid:

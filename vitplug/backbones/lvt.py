@@ -161,10 +161,6 @@ class LVT(PluggedBackbone):
     def patch_embed(self) -> OverlappingPatches:
         return self.stages[0][0]
 
-    @property
-    def num_output_prefix(self) -> int:
-        return int(self.out_type in CLASS_OUT_TYPES)
-
     def sections(self) -> list[Section]:
         embeddings, blocks = zip(*self.stages, strict=True)
         return self.sections_of(blocks, embeddings[1:])

@@ -128,6 +128,8 @@ class SwinBlockV2(SwinBlock):
     of the block's shape. Plugs act inside the branches, before their norms.
     """
 
+    has_cosines = True
+
     def __init__(
         self,
         embed_dims: int,

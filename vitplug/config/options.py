@@ -43,7 +43,7 @@ class OptionsAction(DictAction):
     def __call__(self, parser, namespace, values, option_string=None):
         for value in values:
             key, _, text = value.partition('=')
-            if 'dict(' in text or '{' in text:  # mmengine takes it for a word
+            if 'dict(' in text or text.startswith('{') or '[{' in text:  # mmengine takes it for a word
                 parser.error(f'{option_string} {value}: a dict is no value: give its settings one by one, {key}.NAME')
             if names_plugs(key):  # mmengine cannot read brackets with several arguments
                 setattr(namespace, self.dest, {**(getattr(namespace, self.dest) or {}), key: text})

@@ -23,11 +23,11 @@ MMENGINE_HOOKS = ('runtime_info', 'timer', 'sampler_seed', 'logger', 'param_sche
 # The names that mmengine or vitplug reads on a config's outermost level.
 READ = frozenset(inspect.signature(Runner.__init__).parameters) - {'self', 'cfg'} | {
     *('compile', 'custom_imports', 'find_unused_parameters', 'model_wrapper_cfg', 'runner_type', 'strategy', 'sync_bn'),
-    *('tta_model', 'tta_pipeline', 'data_help', '_base_', 'env_cfg', 'detect_anomalous_params', 'fp16', 'models'),
+    *('tta_model', 'tta_pipeline', 'data_help', '_base_', 'env_cfg', 'detect_anomalous_params'),
 }
 # The names in dicts of which no class is built: mmengine would overlook another one, and a default stay in force.
 SCHEMAS = {
-    '': READ,
+    '': READ | {'models'},  # of a stock config of mmseg
     'auto_scale_lr': {'enable', 'base_batch_size'},
     'env_cfg': {'cudnn_benchmark', 'mp_cfg', 'dist_cfg', 'resource_limit'},
     'optim_wrapper.paramwise_cfg': {

@@ -17,13 +17,22 @@ TYPES = {plug.__name__: plug for plug in PLUG_TYPES}
 def find_plug(name: str) -> type | None:
     """The class with a name, which may begin with ``vitplug.``: of vitplug, or one that mmengine finds; else None.
 
-    mmengine resolves paths such as ``'os.system'`` as well: whether it is a plug is another question.
+    A path such as ``'os.system'`` is resolved as well: whether it is a plug is another question. What its module raises
+    when it is imported is raised.
     """
     registry = sys.modules.get('vitplug.registry')
     with suppress(RuntimeError):  # mmengine's error for some unknown names
         if registry and (found := registry.PLUGS.get(name)):
             return found
-    return TYPES.get(name.removeprefix('vitplug.'))
+    module, _, path = name.rpartition('.')
+    if module in ('', 'vitplug'):
+        return TYPES.get(path)
+    try:
+        return getattr(importlib.import_module(module), path, None)
+    except ModuleNotFoundError as error:
+        if not f'{module}.'.startswith(f'{error.name}.'):
+            raise
+        return None
 
 
 def build_plugs(plugs: str | Sequence) -> list[Plug]:
@@ -47,13 +56,23 @@ def plugs_text(plugs: str | Sequence) -> str:
     if isinstance(plugs, str):
         return label_of(plugs)
     entries = [
-        dict(type=type(plug).__name__, **plug.settings()) if isinstance(plug, Plug) else plug
+        _entry(plug) if isinstance(plug, Plug) else {key: value for key, value in plug.items() if key != '_scope_'}
         for plug in listed_plugs(plugs)
     ]
     text = '+'.join(map(text_of, entries)) or NONE
     if listed_plugs(text) != [{**entry, 'type': entry['type'].removeprefix('vitplug.')} for entry in entries]:
         raise ValueError(f'plugs={plugs!r}: cannot be written as text: name registered types and plain values')
     return text
+
+
+def _entry(plug: Plug) -> dict:
+    kind = type(plug)
+    names = (name for name in (kind.__name__, f'{kind.__module__}.{kind.__qualname__}') if find_plug(name) is kind)
+    lacks = [name for name in inspect.signature(kind).parameters if name not in vars(plug)]
+    if lacks or (name := next(names, None)) is None:
+        lack = f'has no attribute {lacks}' if lacks else 'is not what its name or its path gives'
+        raise ValueError(f'plugs: {kind.__name__} cannot be written as text: it {lack}')
+    return dict(type=name, **plug.settings())
 
 
 def _build_plug(cfg: Mapping) -> Plug:
@@ -66,7 +85,8 @@ def _build_plug(cfg: Mapping) -> Plug:
         registry = sys.modules.get('vitplug.registry')
         known = registry.PLUGS.module_dict if registry else TYPES
         module, _, path = str(name).partition('.')
-        missing = f'; Python finds no module {module!r}' if path and not importlib.util.find_spec(module) else ''
+        is_missing = path and module not in sys.modules and not importlib.util.find_spec(module)
+        missing = f'; Python finds no module {module!r}' if is_missing else ''
         raise ValueError(
             f'plugs: type={name!r} is no plug; choose from {sorted(known)}{hint(str(name), known)}; one of your own is '
             f'found by its path, such as my_plugs.MixedHeads, if its folder is in PYTHONPATH{missing}'

@@ -62,6 +62,7 @@ def choose_query(
     """
     if query is None:
         return None
+    prefix = prefix[:num_prefix]
     if isinstance(query, str):
         if query in prefix:
             return prefix.index(query)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from vitplug.attention import Carry, LayerRecord, Recorder, Site, fused_attention
-from vitplug.attention.core import BIASES
+from vitplug.attention.core import BIASES, fuses
 from vitplug.attention.intermediates import Reduce
 from vitplug.plugs import INTERMEDIATES, Bindable, LayerPlan, PlugSet
 
@@ -32,8 +32,9 @@ class PluggedModel(Placed):
     :meth:`pixels`, :attr:`image_stride`). A block has ``shape``, ``sockets``, ``plugs`` and ``with_cp`` and is called
     as ``block(tokens, site, carry, record) -> (tokens, carry)``. One that changes the width of its tokens has
     ``widths``: socket -> width, where it is not the section's; one that pools its queries, and knows the tokens that
-    belong to them, has ``has_query_tokens``, and one that uses its queries outside of the attention map has
-    ``reuses_queries``. The constructor ends with :meth:`attach`.
+    belong to them, has ``has_query_tokens``, one that uses its queries outside of the attention map has
+    ``reuses_queries``, and one whose scores are scaled cosines ``has_cosines``. The constructor ends with
+    :meth:`attach`.
     """
 
     def attach(self, plug_set: PlugSet) -> None:
@@ -67,6 +68,7 @@ class PluggedModel(Placed):
                 prefix_names=self.prefix_names,
                 widths=getattr(block, 'widths', {}),
                 has_query_tokens=getattr(block, 'has_query_tokens', self.strides(index)[0] == 1),
+                has_cosines=getattr(block, 'has_cosines', False),
             )
             for index, (block, section, entering) in enumerate(self._placed(PixelGrid(self.patch_resolution)))
         ]
@@ -153,11 +155,13 @@ class PluggedModel(Placed):
             self.check_images(x)
             return self.forward_features(x, recorder, **settings)
 
+        before = {'forward': self.__dict__['forward']} if 'forward' in self.__dict__ else {}
         self.__dict__['forward'] = forward  # before the class's
         try:
             yield
         finally:
             del self.__dict__['forward']
+            self.__dict__.update(before)
 
     def edited(self, edits: Edits) -> AbstractContextManager[None]:
         """Edits intermediates of every forward inside a ``with`` block, whoever calls the model.
@@ -241,7 +245,9 @@ class PluggedModel(Placed):
             record.enter(site.in_windows(x_BND.device))
             return run_plugged(block, block.plugs, x_BND, site, carry, record)
         if block.with_cp and torch.is_grad_enabled():
-            return checkpoint(run_plugged, block, block.plugs, x_BND, site, carry, None, use_reentrant=False)
+            # The backward pass comes after a `with fused_attention(False)`, and would take other forms.
+            again = {} if fuses() else dict(context_fn=lambda: (nullcontext(), fused_attention(False)))
+            return checkpoint(run_plugged, block, block.plugs, x_BND, site, carry, None, use_reentrant=False, **again)
         return run_plugged(block, block.plugs, x_BND, site, carry, None)
 
     def __getstate__(self) -> dict:

@@ -144,11 +144,6 @@ class Placed(nn.Module):
     #: Tokens before those of the grid, those of plugs included.
     num_prefix = 0
 
-    @property
-    def num_output_prefix(self) -> int:
-        """The host's own tokens before those of the grid in an output of all tokens."""
-        return self.num_extra_tokens
-
     # --- what follows ---
 
     def plugged_blocks(self) -> list[Block]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # are most of a plan: some 20 MB for Swin at 800 x 1216.
 MOST_PLANS = 8
 # Attributes of a model, or of the attention of its blocks, that layouts follow.
-SETTINGS = ('window_size', 'shift_size', 'pad_small_map', 'windows', 'global_blocks')
+SETTINGS = ('window_size', 'shift_size', 'pad_small_map', 'windows', 'global_blocks', 'shows_padding')
 
 
 class Plan:

@@ -142,16 +142,15 @@ class Tap(nn.Module):
 
     def __init__(self, key: str, names: Sequence[str], as_map: bool):
         super().__init__()
-        self.key = key
-        self.names = tuple(names)
-        self.as_map = as_map
+        self.key, self.names, self.as_map = key, tuple(names), as_map
 
     def forward(self, q_BWHNd: Tensor, k_BWHNd: Tensor, v_BWHNd: Tensor, site: Site, carry: Carry) -> Carry:
         """The carry with the wanted ones, each with its valid tokens and its grid, after those of earlier blocks."""
         tensors = {'q': q_BWHNd, 'k': k_BWHNd, 'v': v_BWHNd}
         kept, in_graph = dict(carry.get(self.key, {})), is_exporting()
         for name in self.names:
-            layout, valid_BWN = self._place(name, site)
+            of_queries, of_keys = (site.layout, site.valid_queries), (site.key_layout, site.valid_keys)
+            layout, valid_BWN = of_queries if name == 'q' else of_keys
             valid = None if valid_BWN is None else self._unwindow(valid_BWN.unsqueeze(-1), layout)
             t_BWHNd = tensors[name]
             # A graph of any batch has no view of all heads, for whether there is one depends on the batch.
@@ -159,9 +158,6 @@ class Tap(nn.Module):
             merged = self._unwindow(heads, layout)
             kept[name] = (*kept.get(name, ()), (merged, valid, layout.hw))
         return carrying(carry, self.key, kept)
-
-    def _place(self, name: str, site: Site) -> tuple[Layout, Tensor | None]:
-        return (site.layout, site.valid_queries) if name == 'q' else (site.key_layout, site.valid_keys)
 
     def _unwindow(self, t_BWNC: Tensor, layout: Layout) -> Tensor:
         t_BNC = layout.from_windows(t_BWNC)
@@ -178,11 +174,8 @@ class BroadFeature(nn.Module):
 
     def __init__(self, key: str, gamma: float, scale: float, num_heads: int, pool_layout: str):
         super().__init__()
-        self.key = key
-        self.gamma = gamma
-        self.scale = scale
-        self.num_heads = num_heads
-        self.pool_layout = pool_layout
+        self.key, self.gamma, self.scale = key, gamma, scale
+        self.num_heads, self.pool_layout = num_heads, pool_layout
 
     def forward(self, x_BND: Tensor, site: Site, carry: Carry, record: LayerRecord | None) -> Tensor:
         """Tokens ``(B, N, D)`` with the broad feature; prefix tokens that no map has stay as they are."""

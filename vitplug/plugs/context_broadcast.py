@@ -95,8 +95,7 @@ class Broadcast(nn.Module):
 
     def __init__(self, mode: str, class_token: Callable[[Tensor, Tensor | None], Tensor]):
         super().__init__()
-        self.mode = mode
-        self.class_token = class_token
+        self.mode, self.class_token = mode, class_token
 
     def forward(self, x_BND: Tensor, site: Site) -> Tensor:
         return BROADCASTS[self.mode](x_BND, self.class_token, site.valid)

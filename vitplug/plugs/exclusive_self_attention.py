@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ..attention.carry import Carry
+from ..attention.precision import at_least_float32
 from ..attention.site import Site
 from .checks import check_flag
 from .learned import LearnedVectors
@@ -58,9 +59,10 @@ class WithoutOwn(LearnedVectors):
 
     def forward(self, heads_BNHd: Tensor, tokens_BND: Tensor | None, site: Site, carry: Carry) -> Tensor:
         own_BNHd = carry[self.key].view_as(heads_BNHd)
-        along = (heads_BNHd * own_BNHd).sum(-1, keepdim=True)
-        length = own_BNHd.square().sum(-1, keepdim=True).clamp(min=torch.finfo(own_BNHd.dtype).tiny)
-        share = along / length
+        wide_BNHd = own_BNHd.to(at_least_float32(own_BNHd.dtype))  # whose squares would leave float16
+        along = (heads_BNHd * wide_BNHd).sum(-1, keepdim=True)
+        length = wide_BNHd.square().sum(-1, keepdim=True).clamp(min=torch.finfo(wide_BNHd.dtype).tiny)
+        share = (along / length).to(heads_BNHd.dtype)
         if self.gated:
             share = share * self.xsa_gate.tanh().to(share.dtype)
         return torch.addcmul(heads_BNHd, share, own_BNHd, value=-1)

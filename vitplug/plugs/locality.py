@@ -20,7 +20,9 @@ class LocalitySelfAttention(Plug):
 
         z_ij = t_h q_i . k_j / sqrt(d)          z_ii = -infinity
 
-    The temperature is relative to the host's: 1 changes nothing. The class token cannot see itself either.
+    The temperature is relative to the host's: 1 changes nothing. The class token cannot see itself either. To other
+    plugs the token is a key like others, of a logit far below: what mixes maps fills the diagonal again, AttnScale and
+    softpick's sum count it.
 
     Args:
         diagonal: Whether a token still sees itself; then only the temperatures are new.
@@ -35,7 +37,7 @@ class LocalitySelfAttention(Plug):
 
     def __init__(self, diagonal: bool = False, layers: str | Sequence[int] = 'all'):
         super().__init__(layers)
-        self.diagonal = check_flag('diagonal', diagonal)
+        self.diagonal = self.identity_start = check_flag('diagonal', diagonal)
 
     def build_layer(self, plan: LayerPlan) -> Mapping[str, nn.Module]:
         if not self.diagonal and plan.site.keys is not None:
@@ -57,7 +59,7 @@ class Temperature(LearnedVectors):
 
 
 class HiddenSelf(nn.Module):
-    """Far below all other logits for a token and itself. A token that is alone still sees itself."""
+    """Far below all other logits for a token and itself, but for one that is alone in its window."""
 
     #: For their type and device.
     needs_queries = True

@@ -33,6 +33,7 @@ class NeuTRENO(Plug):
     def __init__(self, strength: float = 0.6, layers: str | Sequence[int] = 'all'):
         super().__init__(layers)
         self.strength = check_number('strength', strength)
+        self.identity_start = self.strength == 0
 
     def build_layers(self, plans: Sequence[LayerPlan]) -> Sequence[Mapping[str, nn.Module]]:
         for plan in plans:

@@ -75,6 +75,7 @@ class LayerPlan:
         prefix_names: Names of the host's own tokens before those of the grid, such as ``'cls_token'``.
         widths: Widths of the tokens in sockets where they are others, as in a block that changes the width.
         has_query_tokens: Whether the tokens that enter the attention branch are those of its queries.
+        has_cosines: Whether scores are cosines of q and k times a learned factor, which q has already.
     """
 
     index: int
@@ -88,6 +89,7 @@ class LayerPlan:
     prefix_names: tuple[str, ...] = ()
     widths: Mapping[str, int] = field(default_factory=dict)
     has_query_tokens: bool = True
+    has_cosines: bool = False
 
     @property
     def grid(self) -> TokenGrid:

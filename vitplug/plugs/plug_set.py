@@ -94,14 +94,6 @@ class LayerPlugs(PlugModules):
     def __getstate__(self) -> dict:
         return {key: value for key, value in self.__dict__.items() if key != '_bound'}
 
-    def residual(self, branch: str, x_BND: Tensor, site: Site, record: LayerRecord | None) -> Tensor:
-        """See :meth:`Sockets.residual`."""
-        return self.bind().residual(branch, x_BND, site, record)
-
-    def stream(self, socket: str, x_BND: Tensor, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
-        """See :meth:`Sockets.stream`."""
-        return self.bind().stream(socket, x_BND, site, carry)
-
 
 #: The plugs of a block, as they are or bound: what takes one takes the other.
 Bindable = LayerPlugs | Sockets

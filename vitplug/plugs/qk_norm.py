@@ -14,12 +14,17 @@ class QKNorm(Plug):
     (Dehghani et al., ICML 2023) does against logits that grow without bound.
 
     It acts before other plugs of q, k and v. It has no start that leaves the host as it is.
+
+    Raises:
+        ValueError: If the host takes cosines of q and k, times a factor that this norm would divide out.
     """
 
     name = 'qk_norm'
     rank = -1
 
     def build_layer(self, plan: LayerPlan) -> Mapping[str, nn.Module]:
+        if plan.has_cosines:
+            raise ValueError(f'QKNorm: block {plan.index} has normed q and k already: its scores are their cosines')
         return {'qkv': NormedPair(plan.shape.head_dims)}
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..attention.carry import Carry
@@ -36,5 +37,6 @@ class Softpick(nn.Module):
         shift = z.detach().amax(-1, keepdim=True).clamp(min=0)  # the exponents stay finite
         above_one, mask = (z - shift).exp() - (-shift).exp(), site.softmax_mask()
         if mask is not None:
+            mask = F.pad(mask, (0, logits.shape[-1] - mask.shape[-1]))  # keys that belong to no token
             above_one = above_one.masked_fill(mask != 0, 0)
         return above_one.relu() / (above_one.abs().sum(-1, keepdim=True) + EPS)

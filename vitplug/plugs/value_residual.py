@@ -52,18 +52,14 @@ def first_of_stages(plug: Plug, plans: Sequence[LayerPlan]) -> list[LayerPlan]:
     """The first block of each block's stage, whose values must be as wide and on the same grid."""
     first: dict[int, LayerPlan] = {}
     sources = [first.setdefault(plan.stage, plan) for plan in plans]
+    if len(first) == len(plans):
+        raise ValueError(f'{type(plug).__name__} changes nothing with one block per stage; choose more layers')
     for plan, source in zip(plans, sources, strict=True):
-        shapes = [(p.shape.value_heads, p.shape.head_dims) for p in (plan, source)]
-        if shapes[0] != shapes[1]:
+        own, first_of = ((p.shape.value_heads, p.shape.head_dims, p.site.key_layout.hw) for p in (plan, source))
+        if own != first_of:
             raise ValueError(
-                f'{type(plug).__name__}: the values of block {plan.index} have {shapes[0]} heads and channels, those '
-                f'of block {source.index} {shapes[1]}; choose other layers'
-            )
-        grids = [p.site.key_layout.hw for p in (plan, source)]
-        if grids[0] != grids[1]:
-            raise ValueError(
-                f'{type(plug).__name__}: the values of block {plan.index} lie on a grid of {grids[0]}, those of block '
-                f'{source.index} on one of {grids[1]}; choose other layers'
+                f'{type(plug).__name__}: the values of block {plan.index} have heads, channels and a grid of {own}, '
+                f'those of block {source.index} {first_of}; choose other layers'
             )
     return sources
 

@@ -2,7 +2,7 @@
 
 import re
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from mmengine.config import Config
 from mmengine.hooks import EMAHook, Hook
@@ -22,10 +22,11 @@ from vitplug.registry import HOOKS
 
 from .checks.classes import check_trained
 
-# Settings of a model without influence on a test.
-FREE = re.compile(
-    r'\.(init_cfg|pretrained|with_cp|_scope_|\w*checkpoint|test_cfg|train_cfg|img_size|loss\w*|\w*drop\w*|\w*augments|'
-    r'auxiliary_head|frozen|frozen_stages|norm_eval|teacher\w*)(\.|$)|'
+# Settings of a model without influence on any number, and those that only a training uses, or that tests often change.
+FREE = re.compile(r'\.(init_cfg|pretrained|with_cp|_scope_|\w*checkpoint)(\.|$)')
+OF_TRAINING = re.compile(
+    r'\.(test_cfg|train_cfg|img_size|loss\w*|\w*drop\w*|\w*augments|auxiliary_head|frozen|frozen_stages|norm_eval|'
+    r'teacher\w*)(\.|$)|'
     r'\.data_preprocessor\.(\w*size\w*|\w*pad_\w*|num_classes|to_onehot)(\.|$)'
 )
 
@@ -87,7 +88,7 @@ def load_for_inference(path: str, model: nn.Module, checkpoint: Mapping, cfg: Co
     if has_host(model):
         take_own_names(given)
     check_state(model, given, settings, path, exact=resumes)
-    _list_changes(path, settings, cfg)
+    _list_changes(path, settings, cfg, (FREE,) if resumes else (FREE, OF_TRAINING))
     load_state(model, given, path)
 
 
@@ -108,14 +109,15 @@ def model_weights(checkpoint: Mapping, key: str = 'state_dict') -> OrderedDict[s
     return weights
 
 
-def _list_changes(path: str, settings: Mapping, cfg: Config) -> None:
+def _list_changes(path: str, settings: Mapping, cfg: Config, free: Sequence[re.Pattern]) -> None:
     """Warns of settings that change results and leave no trace in weights, such as plugs without parameters."""
     logger = MMLogger.get_current_instance()
     if 'model' not in settings:
         logger.warning(f'{path} holds no config to compare with this one: use the config with which it was trained')
         return
     models = (dict(model=one['model'].get('module') or model_settings(one)) for one in (settings, cfg.to_dict()))
-    changes = {name: pair for name, pair in differences(*models).items() if not FREE.search(name)}
+    found = differences(*models)
+    changes = {name: pair for name, pair in found.items() if not any(one.search(name) for one in free)}
     if changes:
         listed = some_of(f'{name} was {before!r}, is {now!r}' for name, (before, now) in changes.items())
         logger.warning(f'{path} was trained with other settings of the model than the config has: {listed}')

@@ -7,7 +7,7 @@ from vitplug.config.reading import read_config
 from vitplug.errors import printable
 from vitplug.tasks.libraries import check_scope
 
-from .checks import examine
+from .checks import SPLITS, examine, own_splits
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -17,16 +17,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         Exit status: 0 without errors, 1 with errors.
     """
     parser = config_parser('check', 'Look at every image and annotation of a config before training.')
-    parser.add_argument(
-        '--splits', nargs='+', choices=('train', 'val', 'test'), default=('train', 'val'), help='default: train val'
-    )
+    help = "default: all, without a test on the validation's data"
+    parser.add_argument('--splits', nargs='+', choices=SPLITS, help=help)
     parser.add_argument(
         '--cfg-options', nargs='+', action=OptionsAction, metavar='KEY=VALUE', help='settings that win over the config'
     )
     args = parser.parse_args(argv)
     cfg = read_config(args.config, args.cfg_options)
     check_scope(cfg)
-    sources, errors = examine(cfg, args.splits, every=True)
+    sources, errors = examine(cfg, args.splits or own_splits(cfg), every=True)
     for source in sources:
         print(printable(f'{source.path}: {source.account or f"{len(source.samples):,} images"}'))
     print()

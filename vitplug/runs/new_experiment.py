@@ -32,7 +32,7 @@ from vitplug.files.named import check_new_file, check_weights
 from vitplug.plugs.text import NONE, PLUGS_HELP, parse_plugs
 from vitplug.tasks.libraries import KNOWN, TASKS, check_scope
 
-from .checks import check_data
+from .checks import check_data, own_splits
 from .checks.accounts import read_coco
 from .checks.classes import model_parts
 
@@ -150,6 +150,8 @@ def change_model(cfg: Config, weights: str | None, without_masks: bool) -> None:
         cfg.model.backbone['init_cfg'] = init
         if cfg.model.get('pretrained'):
             cfg.model.pretrained = None
+        if cfg.get('load_from'):
+            cfg.load_from = None
     if without_masks:
         if 'mask_head' not in (cfg.model.get('roi_head') or {}):
             raise ValueError(f'--base: {cfg.model.type} needs masks, and no object has one: choose a detector of boxes')
@@ -257,7 +259,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     args.out.write_text(config_of(args), encoding='utf-8')
     try:
         cfg = read_config(str(args.out))
-        remarks = check_data(cfg, ('train', 'val'))
+        remarks = check_data(cfg, own_splits(cfg))
     except Exception:
         args.out.unlink()
         raise

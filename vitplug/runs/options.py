@@ -77,8 +77,6 @@ def train_config(args: argparse.Namespace) -> Config:
         if 'base_batch_size' not in cfg.get('auto_scale_lr', {}):
             raise ValueError('--auto-scale-lr needs auto_scale_lr.base_batch_size in the config')
         cfg.auto_scale_lr.enable = True
-        # Of accumulated batches mmengine's scaling knows nothing.
-        cfg.auto_scale_lr.base_batch_size /= (cfg.get('optim_wrapper') or {}).get('accumulative_counts', 1)
     if args.resume == AUTO:
         cfg.resume = AUTO
     elif args.resume:

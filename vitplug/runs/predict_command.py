@@ -113,6 +113,8 @@ def predict_video(predictor: Predictor, path: Path, name: str, out: Path) -> Non
         drawn_video.release()
     if video.position == 0:
         raise ValueError('it is no video that OpenCV can read, or has no frames')
+    if video.position < (count := video.frame_cnt):
+        raise ValueError(f'only {video.position} of the {count} frames in its header can be read: these are predicted')
 
 
 def _add_record(out: Path, record: Mapping[str, Any]) -> None:

@@ -79,7 +79,7 @@ class Refiner(Plug):
         self.mode = check_choice('mode', mode, ('linear', 'mbconv', 'none'))
         self.share = check_integer('share', share, least=0)
         self.init = check_choice('init', init, ('identity', 'default'))
-        self.identity_start = init == 'identity'
+        self.identity_start = init == 'identity' and not share
         self.rescale_by_tokens = check_choice('rescale_by_tokens', rescale_by_tokens, (None, True, False))
         self.scheme = check_choice('scheme', scheme, ('paper', 'official'))
         if kernel_size % 2 == 0:

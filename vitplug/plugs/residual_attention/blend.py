@@ -14,6 +14,7 @@ from ...attention.carry import Carry, carrying
 from ...attention.cpu import ByHeads, goes_by_heads
 from ...attention.inputs import Attention, FastForm
 from ...attention.site import Site
+from ..learned import LearnedVectors
 from .transitions import Align
 
 # From a learned parameter to alpha. The bounds have its type: ONNX's exporter cannot convert others.
@@ -23,25 +24,15 @@ CONSTRAINTS = {'project': lambda raw: raw.clamp(0.0, 1.0), 'none': lambda raw: r
 Term = tuple[float | Tensor, Tensor, Tensor]
 
 
-class Alpha(nn.Module):
+class Alpha(LearnedVectors):
     """The share of a block's own scores: ``residual_alpha`` of shape ``(1,)``, or a constant."""
 
-    def __init__(self, init_value: float, constraint: str):
-        super().__init__()
-        self.constraint = constraint
-        if constraint == 'fixed':
-            self.constant = init_value
-        else:
-            self.init_value = init_value
-            self.residual_alpha = nn.Parameter(torch.empty(1))
-            self.reset_parameters()
+    residual_alpha: nn.Parameter
 
-    @torch.no_grad()
-    def reset_parameters(self) -> None:
-        """Gives a learned alpha its start."""
-        if self.constraint != 'fixed':
-            start = torch.full_like(self.residual_alpha, self.init_value)
-            self.residual_alpha.copy_(start.logit() if self.constraint == 'sigmoid' else start)
+    def __init__(self, constant: float, constraint: str):
+        start = torch.tensor(constant, device='cpu').logit().item() if constraint == 'sigmoid' else constant
+        super().__init__(1, **({} if constraint == 'fixed' else dict(residual_alpha=start)))
+        self.constant, self.constraint = constant, constraint
 
     def forward(self) -> Tensor | float:
         if self.constraint == 'fixed':
@@ -68,7 +59,7 @@ class Alpha(nn.Module):
         if self.constraint != 'fixed':
             self.constant = CONSTRAINTS[self.constraint](self.residual_alpha).item()
             del self.residual_alpha
-            self.constraint = 'fixed'
+            self.starts, self.constraint = {}, 'fixed'
 
 
 class SharedAlpha(nn.Module):
@@ -76,8 +67,7 @@ class SharedAlpha(nn.Module):
 
     def __init__(self, key: str, alpha: Alpha):
         super().__init__()
-        self.key = key
-        self.alpha = alpha
+        self.key, self.alpha = key, alpha
 
     def forward(self, carry: Carry) -> Carry:
         return carrying(carry, self.key, self.alpha())

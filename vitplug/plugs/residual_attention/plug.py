@@ -56,6 +56,8 @@ class ResidualAttention(Plug):
     name = 'residual_attention'
     short_name = 'residual'
     watched = {'residual_alpha': 'alpha'}
+    #: Key of the network's alpha in the carry.
+    alpha_key = f'{name}.alpha'
 
     def __init__(
         self,
@@ -96,7 +98,7 @@ class ResidualAttention(Plug):
         ]
 
     def build_network(self, plans: Sequence[LayerPlan]) -> Mapping[str, nn.Module]:
-        return {'start': SharedAlpha(self._alpha_key, self._alpha())} if plans and not self.per_layer else {}
+        return {'start': SharedAlpha(self.alpha_key, self._alpha())} if plans and not self.per_layer else {}
 
     def _sources(self, plans: Sequence[LayerPlan]) -> list[LayerPlan | None]:
         """The block whose scores each one blends with, None where it starts a chain."""
@@ -126,11 +128,6 @@ class ResidualAttention(Plug):
         layout = plan.site.layout
         return f'{self.name}.{("shifted" if layout.shift else "regular") if layout.is_windowed else "global"}'
 
-    @property
-    def _alpha_key(self) -> str:
-        """Key of the network's alpha in the carry."""
-        return f'{self.name}.alpha'
-
     def _sum_from(self, pairs: Iterable[tuple[LayerPlan, LayerPlan | None]]) -> float:
         """Tokens from which on the scores are written out."""
         moved = [(plan, source) for plan, source in pairs if source and self._moves(plan, source)]
@@ -150,7 +147,7 @@ class ResidualAttention(Plug):
         return align is not keep and not (align is resize and stays)
 
     def _blend(self, plan: LayerPlan, source: LayerPlan | None, sum_from: float) -> Blend:
-        alpha = self._alpha() if self.per_layer and source else self._alpha_key
+        alpha = self._alpha() if self.per_layer and source else self.alpha_key
         align = self._align(plan, source) if source else None
         return Blend(self._stream(plan), self.bias_mode, align, alpha, sum_from)
 

@@ -19,11 +19,12 @@ from vitplug.tasks.libraries import check_scope
 from .accounts import check_scored
 from .classes import class_complaints
 from .samples import Unreadable, look_at
-from .settings import check_optimizer, check_preprocessors, check_processes, rank_of
+from .settings import check_optimizer, check_preprocessors, check_processes, check_strategy, rank_of
 from .sources import Source, read_sources
 
 # Samples of a data set that a training looks at in its first lines, evenly spaced; `vitplug check` looks at all.
 SAMPLED = 32
+SPLITS = ('train', 'val', 'test')
 
 
 def check_run(cfg, splits: Iterable[str] = ('train', 'val')) -> list[str]:
@@ -36,10 +37,17 @@ def check_run(cfg, splits: Iterable[str] = ('train', 'val')) -> list[str]:
     check_optimizer(cfg)
     check_preprocessors(cfg)
     check_processes(cfg)
+    check_strategy(cfg)
     option = 'CHECKPOINT' if 'test' in splits else '--resume' if cfg.get('resume') else 'load_from'
     check_weights(cfg.get('load_from'), option)
     # The other processes wait for the first one, and end with it.
     return check_data(cfg, splits) if rank_of(cfg.launcher) == 0 else []
+
+
+def own_splits(cfg) -> list[str]:
+    """The splits of a config, without a test on the validation's data."""
+    names = SPLITS[:2] if cfg.get('test_dataloader') == cfg.get('val_dataloader') else SPLITS
+    return [name for name in names if cfg.get(f'{name}_dataloader')]
 
 
 def check_data(cfg, splits: Iterable[str]) -> list[str]:

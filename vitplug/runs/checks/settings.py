@@ -28,6 +28,16 @@ def is_sharded_run(cfg) -> bool:
     return (cfg.get('strategy') or {}).get('type') == SHARDED and cfg.get('launcher', 'none') != 'none'
 
 
+def check_strategy(cfg) -> None:
+    """ValueError for a strategy that mmengine's runner would not read."""
+    kind = (cfg.get('strategy') or {}).get('type', SHARDED)
+    if kind != SHARDED and 'runner_type' not in cfg:
+        raise ValueError(
+            f'strategy.type = {kind!r}: expected {SHARDED!r}; for a strategy of mmengine add runner_type = '
+            "'FlexibleRunner'"
+        )
+
+
 def rank_of(launcher: str) -> int:
     """Number of this process, by the launcher's variables: there is no process group yet."""
     return int(os.environ.get(LAUNCHER_VARIABLES.get(launcher, ('',))[0], 0))

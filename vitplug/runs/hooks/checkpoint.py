@@ -23,26 +23,26 @@ class WholeFiles(LocalBackend):
     """mmengine's backend for local files, each of which is written whole or not at all.
 
     mmengine removes a checkpoint, a file or the folder of a sharded one, before it writes the next: here it goes at
-    :meth:`flush`.
+    :meth:`flush`, unless the next one has taken its name.
     """
 
     def __init__(self):
-        self.waiting: list[Path] = []
+        self.waiting: dict[Path, int] = {}
 
     def put(self, obj: bytes, filepath: str | Path) -> None:
         """Writes bytes to a file."""
         write_bytes(Path(filepath), obj)
 
     def remove(self, filepath: str | Path) -> None:
-        """Notes what is to go."""
-        self.waiting.append(Path(filepath))
+        """Notes what is to go, a path with its inode."""
+        self.waiting[Path(filepath)] = os.stat(filepath).st_ino
 
     rmtree = remove
 
     def flush(self, folder: Path) -> None:
         """Removes what is noted. What lies elsewhere stays: it may be the best checkpoint of another training."""
-        for path in self.waiting:
-            if path.parent == folder:
+        for path, inode in self.waiting.items():
+            if path.parent == folder and path.exists() and path.stat().st_ino == inode:
                 discard(path)
         self.waiting.clear()
 
@@ -138,8 +138,10 @@ def choose_start(cfg) -> None:
         cfg.resume = last is not None
         cfg.load_from = str(last) if last else cfg.get('load_from')
         return
-    goes_on = cfg.get('resume') and Path(cfg.load_from).resolve().parent == Path(cfg.work_dir).resolve()
-    if not goes_on and any(Path(cfg.work_dir).glob('*.pth')):
+    # With CheckpointHook.out_dir the last one lies elsewhere.
+    held = [*Path(cfg.work_dir).glob('*.pth')] or [*filter(None, [last_checkpoint(cfg.work_dir)])]
+    goes_on = cfg.get('resume') and Path(cfg.load_from).resolve().parent in {path.resolve().parent for path in held}
+    if held and not goes_on:
         raise FileExistsError(
             f'{cfg.work_dir} already holds checkpoints of an earlier training: continue it with --resume, or choose '
             'another --work-dir'

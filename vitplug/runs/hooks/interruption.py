@@ -16,7 +16,7 @@ from vitplug.files.whole import write_text
 from vitplug.registry import HOOKS
 
 from .checkpoint import INTERRUPTED
-from .randomness import is_inside_epoch
+from .randomness import RandomnessHook, is_inside_epoch
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -38,6 +38,7 @@ class InterruptionHook(Hook):
 
     Raises:
         TrainingStopped: When it has saved.
+        ValueError: Without `vitplug.RandomnessHook` in a training by epochs, which knows how far an epoch is.
     """
 
     # After the hooks that finish an iteration or a validation, so that its checkpoint holds their results.
@@ -52,6 +53,12 @@ class InterruptionHook(Hook):
 
     def before_train(self, runner) -> None:
         """Starts to listen, and runs a validation that is due."""
+        by_iterations = isinstance(runner.train_loop, IterBasedTrainLoop)
+        if not by_iterations and not any(isinstance(hook, RandomnessHook) for hook in runner.hooks):
+            raise ValueError(
+                'default_hooks.interruption needs default_hooks.randomness, which goes on inside an epoch: set both '
+                'to None, or neither'
+            )
         for loop in filter(None, (runner.train_loop, runner.val_loop)):
             loop.dataloader.worker_init_fn = partial(_start_worker, loop.dataloader.worker_init_fn, self.is_ending)
         if threading.current_thread() is threading.main_thread():  # to which Python delivers signals
@@ -77,6 +84,9 @@ class InterruptionHook(Hook):
 
     def after_train(self, runner) -> None:
         """Stops to listen."""
+        self._end()
+
+    def _end(self) -> None:
         self.is_ending.fill_(True)
         for number, handler in self.handlers.items():
             signal.signal(number, handler)
@@ -88,7 +98,7 @@ class InterruptionHook(Hook):
             saved = Path(runner.work_dir, INTERRUPTED)
             if dist.is_main_process():
                 write_text(Path(runner.work_dir, 'last_checkpoint'), str(saved))
-            self.is_ending.fill_(True)
+            self._end()
             name = self.received.name if self.received else 'a signal to another process'
             raise TrainingStopped(f'stopped by {name} and saved: --resume goes on from {saved}')
 

@@ -16,8 +16,8 @@ class NonFiniteLossHook(Hook):
     """Skips steps whose gradients are not finite, names the images, and stops after several such steps in a row.
 
     All processes skip a step if one has to. A step asks the device for one number, however many losses there are. In
-    float16 mmengine's loss scaler skips steps by itself while it looks for a scale; these do not count. Running
-    statistics, such as those of batch norm, are set back to the last finite step.
+    mixed precision mmengine's loss scaler skips them; those of a dynamic scale above 1, which it halves each time, do
+    not count. Running statistics, such as those of batch norm, are set back to the last finite step.
 
     Args:
         max_consecutive: After how many skipped steps in a row the training stops.
@@ -31,7 +31,7 @@ class NonFiniteLossHook(Hook):
 
     def __init__(self, max_consecutive: int = 5):
         self.max_consecutive = max_consecutive
-        self.in_a_row, self.skipped = 0, False
+        self.in_a_row, self.asked, self.skipped = 0, False, False
         self.statistics: list[torch.Tensor] = []
         self.before: list[torch.Tensor] = []
 
@@ -43,6 +43,7 @@ class NonFiniteLossHook(Hook):
 
     def skip_unless_finite(self, optimizer: torch.optim.Optimizer, args, kwargs) -> None:
         """Takes the gradients away, before a step, if one of them is not finite in any process."""
+        self.asked = True
         grads = [p.grad for group in optimizer.param_groups for p in group['params'] if p.grad is not None]
         shards = [grad.to_local() if hasattr(grad, 'to_local') else grad for grad in grads]
         # The norm of a tensor is finite where the tensor is, unless its squares leave float32, where no step should be
@@ -54,13 +55,20 @@ class NonFiniteLossHook(Hook):
             self.in_a_row = 0
             _copy(self.before, self.statistics)
             return
-        self.in_a_row, self.skipped = self.in_a_row + 1, True
-        _copy(self.statistics, self.before)
+        self._skip()
         # Optimizers of torch leave parameters without a gradient, and their state, as they are.
         optimizer.zero_grad(set_to_none=True)
 
+    def _skip(self, counts: bool = True) -> None:
+        self.in_a_row, self.skipped = self.in_a_row + counts, counts
+        _copy(self.statistics, self.before)
+
     def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None) -> None:
         """Says that a step was skipped, and stops after several in a row."""
+        wrapper = runner.optim_wrapper
+        if not self.asked and wrapper.should_update():  # the scaler has not called the optimizer
+            self._skip(wrapper._scale_update_param is not None or wrapper.loss_scaler.get_scale() < 1)
+        self.asked = False
         if not self.skipped:
             return
         self.skipped = False
