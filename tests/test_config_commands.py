@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 from mmengine.config import Config
 
-from vitplug.cli import run
 from vitplug.config.image_size import read_image_size
 from vitplug.config.printing import print_config, print_difference
-from vitplug.lab.flops import get_flops
+from vitplug.lab.costs import get_flops
 
 CONFIGS = Path(__file__).resolve().parents[1] / 'configs'
 BASE = CONFIGS / 'digits/vit-mini-p4_1xb32-14e_digits-32x32.py'
@@ -89,20 +88,3 @@ def test_get_flops_prints_parts_totals_and_what_was_counted(capsys):
         assert sum(counted) == total
     assert line_of(out, 'backbone.plugs.refiner')[2] == '2,366,208'
     assert 'of an image of 32x32' in out and 'counted: backbone, neck and head' in out
-
-
-@pytest.mark.parametrize(
-    ('command', 'argv', 'words'),
-    [
-        ('config', [str(BASE), '--cfg-options', 'model'], 'KEY=VALUE'),
-        ('diff', [str(BASE), 'nowhere.py'], 'no such config: nowhere.py'),
-        ('flops', [str(BASE), '--shape', '-3', '4'], '--shape -3 4'),
-        ('flops', [str(BASE), '--cfg-options', 'default_scope=mmnothing'], 'mmnothing'),
-    ],
-)
-def test_errors_are_one_line_with_status_2(command, argv, words, capsys):
-    with pytest.raises(SystemExit) as end:
-        run(command, argv)
-    assert end.value.code == 2
-    last = capsys.readouterr().err.splitlines()[-1]
-    assert 'error: ' in last and words in last

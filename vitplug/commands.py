@@ -31,7 +31,7 @@ COMMANDS = {
     'microscope': Command('lab.microscope.command:main', 'write a page of what a model sees'),
     'config': Command('config.printing:print_config', 'print a config with all that it inherits'),
     'diff': Command('config.printing:print_difference', 'compare two configs'),
-    'flops': Command('lab.flops:get_flops', 'count parameters and MACs'),
+    'flops': Command('lab.costs:get_flops', 'count parameters and MACs'),
     'bench': Command('lab.bench:main', 'measure what plugs cost'),
     'convert': Command('checkpoints.checkpoint_commands:convert_main', 'convert a checkpoint of others'),
     'doctor': Command('doctor:main', 'check the installation and say how to repair it'),

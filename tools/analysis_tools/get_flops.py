@@ -1,4 +1,4 @@
-"""Count parameters and MACs: python tools/analysis_tools/get_flops.py CONFIG [--shape HEIGHT WIDTH] [--batch N]"""
+"""Count parameters and MACs: python tools/analysis_tools/get_flops.py CONFIG [--shape HEIGHT WIDTH]"""
 
 import sys
 

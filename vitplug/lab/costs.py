@@ -1,4 +1,4 @@
-"""Parameters and multiply-accumulates (MACs) of a model, its parts and its plugs.
+"""Parameters and multiply-accumulates (MACs) of a model, its parts and its plugs: the command ``vitplug flops``.
 
 Models are built and run on torch's meta device, which has shapes but no numbers: it needs no memory and little time for
 any size. Convolutions and matrix products are counted by torch, including those of attention in its plain form: fused
@@ -8,7 +8,7 @@ Elementwise operations, all that Context Broadcasting has, are not counted.
 
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pickle import UnpicklingError
 from typing import NamedTuple
@@ -21,8 +21,12 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from vitplug.attention import fused_attention
+from vitplug.config.image_size import read_image_size
+from vitplug.config.options import add_options, add_shape, config_parser
+from vitplug.config.reading import read_config
 from vitplug.hosting import PluggedModel
-from vitplug.tasks.libraries import TASKS
+from vitplug.tables import format_table
+from vitplug.tasks.libraries import TASKS, check_scope
 
 
 class Cost(NamedTuple):
@@ -131,3 +135,29 @@ def plugs_of(model: nn.Module) -> dict[str, dict[str, nn.Module]]:
             for plug, sockets in plugs.items():
                 found.setdefault(f'backbone.plugs.{plug}', {}).update({names[one]: one for one in sockets.values()})
     return found
+
+
+def get_flops(argv: Sequence[str] | None = None) -> None:
+    """Prints parameters and MACs of a config's model, of its parts and plugs, with an explanation of the counts.
+
+    Raises:
+        ValueError or ImportError: If the model cannot be built, or cannot be run on images of this size.
+    """
+    about = 'Count the parameters and multiply-accumulates (MACs; papers call them FLOPs) of a model.'
+    parser = config_parser('flops', about)
+    add_shape(parser)
+    add_options(parser, 'settings that override the config')
+    args = parser.parse_args(argv)
+    cfg = read_config(args.config, args.cfg_options)
+    check_scope(cfg)
+    chw = read_image_size(cfg, args.shape)
+    costs = count_costs(build_model(cfg), cfg.default_scope, chw)
+    rows = [(part, f'{cost.parameters:,}', f'{cost.macs:,}') for part, cost in costs.items()]
+    print(format_table([('part', 'parameters', 'MACs'), *rows], numeric=(1, 2)))
+    parameters, macs = costs['total']
+    print(f'\n{parameters / 1e6:.3f} M parameters, {macs / 1e9:.3f} G MACs of an image of {chw[1]}x{chw[2]}')
+    print(f'counted: {TASKS[cfg.default_scope].counted}')
+    print(
+        'a MAC is one multiply-accumulate of a convolution or matrix product, including attention (in its plain form);'
+    )
+    print("elementwise operations are not counted; the costs of plugs are part of the backbone's")

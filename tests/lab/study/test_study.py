@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import shutil
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -312,6 +313,9 @@ def test_the_folder_of_an_ablation_is_paired_by_seed(names, tmp_path):
             torch.save(content, cell / 'last.pth')
             (cell / 'last_checkpoint').write_text('last.pth')
             (cell / 'done').touch() if (label, seed) != ('cb', 1) else None
+    shutil.copytree(cell, tmp_path / 'grid/cells/cb_of_other_settings')
+    grid = dict(labels=['none', 'cb'], cells=[f'{label}_{seed}' for label in ('none', 'cb') for seed in (0, 1)])
+    (tmp_path / 'grid' / 'grid.json').write_text(json.dumps(grid))
     with pytest.raises(ValueError, match='0 cells of an ablation, none finished'):
         read_runs([str(tmp_path)], device='cpu')
     found = read_runs([str(tmp_path / 'grid')], device='cpu')

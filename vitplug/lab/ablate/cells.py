@@ -33,6 +33,8 @@ CELL, CONFIG, OUTPUT, DONE = 'cell.json', 'config.py', 'output.log', 'done'
 PARTS = ('auto_scale_lr', 'compile', 'custom_hooks', 'data_preprocessor', 'default_hooks', 'default_scope', 'load_from')
 PARTS += ('model', 'model_wrapper_cfg', 'optim_wrapper', 'param_scheduler', 'randomness', 'runner_type', 'strategy')
 PARTS += ('train_cfg', 'train_dataloader', 'val_cfg', 'val_dataloader', 'val_evaluator')
+# Hooks by which all cells of a seed start from the same weights, and see the same images whatever the workers.
+HOOKS = ('PairedWeightsHook', 'RandomnessHook')
 # Settings in them without influence on any number, by the end of their place.
 IDLE = re.compile(
     r'(^|\.)(_scope_|with_cp|num_workers|persistent_workers|pin_memory|prefetch_factor)$'
@@ -97,12 +99,13 @@ class Cell:
 
 
 def make_cell(label: str, variant: Config, seed: int, out: Path, parameters: int) -> Cell:
-    """Writes what a cell trains; one that has begun stays as it is."""
+    """Writes what a cell trains; the config of one that has begun stays as it is, and it notes all code that it ran."""
     cfg = deepcopy(variant)
     cfg.randomness = {**(cfg.get('randomness') or {}), 'seed': seed}
-    hooks = as_list(cfg.get('custom_hooks'))
-    if not any(str(hook.get('type')).endswith('PairedWeightsHook') for hook in hooks):
-        cfg.custom_hooks = [*hooks, dict(type='vitplug.PairedWeightsHook')]
+    hooks, others = as_list(cfg.get('custom_hooks')), (cfg.get('default_hooks') or {}).values()
+    present = [str(hook.get('type')) for hook in (*hooks, *others) if hook]
+    missing = [name for name in HOOKS if not any(kind.endswith(name) for kind in present)]
+    cfg.custom_hooks = [*hooks, *(dict(type=f'vitplug.{name}') for name in missing)]
     if checkpoints := (cfg.get('default_hooks') or {}).get('checkpoint'):
         checkpoints.setdefault('max_keep_ckpts', 1)
     if visualizer := cfg.get('visualizer'):
@@ -112,8 +115,11 @@ def make_cell(label: str, variant: Config, seed: int, out: Path, parameters: int
     safe = re.sub(r'[^\w.+=-]+', '_', label).strip('_.')[:80]
     folder = out / 'cells' / f'{safe}_seed{seed}_{content_hash(cfg)}'
     if not (folder / CELL).is_file():
-        note = dict(label=label, seed=seed, parameters=parameters, code=vitplug_hash())
         write_text(folder / CONFIG, config_text(cfg._cfg_dict))
+    if not (folder / DONE).exists():
+        codes = read_cell(folder).code.split('+') if any(folder.glob('*/vis_data')) else []
+        code = '+'.join(dict.fromkeys([*codes, vitplug_hash()]))
+        note = dict(label=label, seed=seed, parameters=parameters, code=code)
         write_text(folder / CELL, json.dumps(note, indent=1) + '\n')
     return read_cell(folder)
 
@@ -136,13 +142,22 @@ def content_hash(cfg: Config) -> str:
     places = [*data_places(cfg, 'train'), *data_places(cfg, 'val'), *((key, Path(text)) for key, text in named_files)]
     held = {key: _hash(os.path.abspath(path)) for key, path in places if path.exists()}
     held |= {key: of_names([text]) for key, text in named_files if '://' in text}  # an address is known by its text
-    for module in as_list((cfg.get('custom_imports') or {}).get('imports')):
-        spec = importlib.util.find_spec(module)
-        folders = spec.submodule_search_locations if spec else None
-        files = Path(folders[0]).rglob('*.py') if folders else [Path(spec.origin)] if spec else []
-        held[f'custom_imports.{module}'] = _code_hash(files)
-    content = dict(settings=settings, held=held)
+    content = dict(settings=settings, held=held | own_code(cfg))
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]
+
+
+def own_code(cfg: Config) -> dict[str, str]:
+    """Hashes of the modules that a config imports or names in types, but for installed ones."""
+    imports = as_list((cfg.get('custom_imports') or {}).get('imports'))
+    types = (text for key, text in strings_in(cfg._cfg_dict) if re.search(r'(^|\.)type$', key) and '.' in text)
+    held = {}
+    for module in sorted({*imports, *(text.partition('.')[0] for text in types)} - {PACKAGE.name}):
+        spec = importlib.util.find_spec(module)
+        if spec and (module in imports or 'site-packages' not in str(spec.origin)):
+            folders = spec.submodule_search_locations
+            files = Path(folders[0]).rglob('*.py') if folders else [Path(spec.origin)]
+            held[f'custom_imports.{module}'] = _code_hash(files)
+    return held
 
 
 @functools.cache

@@ -32,6 +32,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
     path = Path(args.configs[0])
     if path.is_dir():
+        options = ('plugs', 'names', 'margin', 'cfg_options', 'out', 'slurm', 'print')
+        if unread := [*args.configs[1:], *(f'--{one}'.replace('_', '-') for one in options if getattr(args, one))]:
+            raise ValueError(f'{path}: a report of an ablation does not read {unread[0]}: leave it out')
         write_report(path, args.metric or (), args.rule)
         return 0
     out = args.out or Path('work_dirs', 'ablation', path.stem)
@@ -83,8 +86,8 @@ def prepare(args: argparse.Namespace, out: Path) -> list[Cell]:
     Raises:
         ValueError: If a variant cannot be trained, or an option is refused.
     """
-    if args.margin is not None and not 0 < args.margin < math.inf:
-        raise ValueError(f'--margin {args.margin}: expected a difference above 0, in points of the metric')
+    if args.margin is not None and (not 0 < args.margin < math.inf or len(args.metric or ()) > 1):
+        raise ValueError(f'--margin {args.margin}: expected a difference above 0, in points of one metric')
     variants = make_variants(args.configs, args.plugs or (), args.names or (), args.cfg_options or {})
     parameters = {label: check(label, cfg, out) for label, cfg in variants.items()}
     metrics = args.metric or [*dict.fromkeys(map(main_metric, variants.values()))]

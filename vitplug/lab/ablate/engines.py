@@ -44,7 +44,8 @@ def train(cells: Sequence[Cell], jobs: int, told: Callable[[str], None] = print,
         executor: One of submitit's, for trainings on a cluster; None for this machine.
     """
     stops: list[Callable[[], None]] = []
-    devices = torch.cuda.device_count()
+    every = ','.join(map(str, range(torch.cuda.device_count())))
+    devices = (os.environ.get('CUDA_VISIBLE_DEVICES') or every).split(',')
 
     def run(cell: Cell) -> None:
         training = cell.command, cell.folder / OUTPUT
@@ -53,7 +54,7 @@ def train(cells: Sequence[Cell], jobs: int, told: Callable[[str], None] = print,
             stops.append(job.cancel)
             return job.result()
         slot = int(threading.current_thread().name.rpartition('_')[2])  # the pool numbers its threads
-        environment = {'CUDA_VISIBLE_DEVICES': str(slot % devices)} if devices > 1 else {}
+        environment = {'CUDA_VISIBLE_DEVICES': devices[slot % len(devices)]} if len(devices) > 1 else {}
         call(*training, environment, lambda process: stops.append(process.terminate))
 
     waiting = [cell for cell in cells if not cell.is_done]

@@ -113,7 +113,7 @@ def _notes(cfg: Config, predictor: Predictor, part: str, program: ExportedProgra
         preprocessing=dict(
             mean=None if mean is None else mean.flatten().tolist(),
             std=None if std is None else std.flatten().tolist(),
-            channel_order='RGB' if turns_channels(model.data_preprocessor) else 'BGR, as OpenCV reads',
+            channel_order='RGB' if turns_channels(model.data_preprocessor) else 'as the test pipeline gives them',
             pad_size_divisor=getattr(model.data_preprocessor, 'pad_size_divisor', 1),
         ),
         classes=predictor.classes,

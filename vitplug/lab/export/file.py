@@ -14,6 +14,7 @@ from torch.export import ExportedProgram
 from vitplug.checkpoints.files import local_file
 from vitplug.files.folders import file_hash
 from vitplug.hosting.padding import valid_sizes
+from vitplug.runs.checkpoint_fit import bare_model
 from vitplug.tasks.libraries import task_of
 
 from .operators import REPLACED
@@ -141,10 +142,7 @@ class RunExportedHook(Hook):
 
     def before_test(self, runner: Runner) -> None:
         """Once the weights are there."""
-        model = runner.model
-        while hasattr(model, 'module'):  # of several processes, or of several views
-            model = model.module
-        self.replace(model, runner._load_from)
+        self.replace(bare_model(runner.model), runner._load_from)
 
     def replace(self, model: nn.Module, checkpoint: str) -> None:
         """Puts the file into a model with the weights of a checkpoint."""

@@ -44,11 +44,7 @@ def made_images(shape: Shape, channels: int) -> Tensor:
     return torch.randn(shape[0], channels, *shape[1:], generator=torch.Generator().manual_seed(0))
 
 
-def compare(
-    network: nn.Module,
-    file: Callable[[Tensor], Sequence[Tensor]],
-    batches: Iterable[Tensor],
-) -> None:
+def compare(network: nn.Module, file: Callable[[Tensor], Sequence[Tensor]], batches: Iterable[Tensor]) -> None:
     """Runs a file and the network that it was exported from; prints a line for each batch.
 
     Args:

@@ -130,7 +130,7 @@ def find_truths(subject: Subject, paths: Sequence[Path]) -> dict[Path, BaseDataE
     for _, settings in (leaf for split in SPLITS for leaf in loader_leaves(subject.cfg, split)):
         try:
             dataset = DATASETS.build(dict(settings))
-        except (ValueError, OSError):
+        except (ValueError, OSError, AssertionError, RuntimeError):
             continue
         for index in range(len(dataset)):
             path = wanted.get(Path(dataset.get_data_info(index).get('img_path') or '.').resolve())

@@ -168,8 +168,7 @@ def shrink(pixels: np.ndarray, known: dict, percent: float) -> np.ndarray:
     ReViT, Table 6.
     """
     height, width = (max(_in_pixels(100 - percent, side), 1) for side in pixels.shape[:2])
-    placed = np.empty(pixels.shape, np.float32)  # a mean is no whole number
-    placed[:] = known['fill']
+    placed = np.full(pixels.shape, known['fill'], np.float32)  # a mean is no whole number
     placed[_centre(pixels.shape, (height, width))] = _by_channel(
         pixels, lambda one: one.resize((width, height), Image.Resampling.BILINEAR)
     )
@@ -257,6 +256,8 @@ def corruption(pixels: np.ndarray, known: dict, name: str, severity: float, seed
 
     if name not in (names := imagecorruptions.get_corruption_names('all')):
         raise ValueError(f'{name}: expected one of {", ".join(names)}')
+    if severity % 1:
+        raise ValueError(f'severity {severity}: expected a whole number')
     image = _bytes(pixels)
     if severity == 0:
         return image
@@ -383,8 +384,8 @@ def _folders(title: str, parts: Sequence[str]) -> list[Condition]:
     if len(classes) == IMAGENET_CLASSES:
         return [_of_imagenet(f'{title}, {folder.name}', **new)]
     code = digest(*names)
-    clean = _of_imagenet(f'clean, the {len(classes)} classes of {title}', code, among=classes)
-    return [clean, _of_imagenet(title, code, among=classes, **new)]
+    clean = _of_imagenet(f'clean, the {len(classes)} classes of {title}, {folder.name}', code, among=classes)
+    return [clean, _of_imagenet(f'{title}, {folder.name}', code, among=classes, **new)]
 
 
 def real() -> Condition:

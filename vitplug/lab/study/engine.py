@@ -113,7 +113,9 @@ class Study:
     # --- names ---
 
     def _series(self, run: Run, condition: Condition, measure: Measure) -> str:
-        """The name of a series: the hash of weights, settings, condition, definitions and bank."""
+        """The name of a series: the hash of weights, settings, condition, definitions, bank and batches."""
+        size = int(run.cfg.test_dataloader.get('batch_size') or 1)
+        is_alone = size == 1 or run.edits or not measure.predicts  # images of a batch are padded together
         return Store.series(
             (run.label, condition.name, measure.name),
             (run.base or run).content,
@@ -121,6 +123,7 @@ class Study:
             repr(run.source),
             CODE,
             measure.code,
+            *(() if is_alone else (repr(size), *map(run.image_key, run.images))),
             *run.cache.get(('bank', measure.name), ()),
         )
 
@@ -159,11 +162,13 @@ class Study:
         """
         reasons: dict[Measure, str] = {}
         names: dict[Measure, dict[tuple[int, ...], str]] = {}
+        series: dict[Measure, str] = {}
         todo: dict[Measure, dict[int, tuple[int, ...]]] = {}
         for measure in measures:
             try:
                 self._prepare(run, condition, measure)
                 names[measure] = self._names(run, condition, measure)
+                series[measure] = self._series(run, condition, measure)
             except ValueError as error:
                 reasons[measure] = str(error)
             else:
@@ -190,7 +195,7 @@ class Study:
                             continue
                         if len(arrays) == len(group):
                             unit = measure.join(observed.pop((measure, group)))
-                            self.store.add(self._series(run, condition, measure), names[measure][group], unit)
+                            self.store.add(series[measure], names[measure][group], unit)
                 self.store.save(at_least=INTERVAL)
         return reasons
 

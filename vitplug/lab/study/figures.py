@@ -183,10 +183,8 @@ def _show(ax: Axes, measure: Measure, values: np.ndarray, picture: np.ndarray) -
         if np.isnan(fit['R²']):
             return 'no fit'
         for sigmas, line in ((1, '-'), (2, '--')):
-            sides, centre = (
-                (2 * sigmas * fit['sigma x'], 2 * sigmas * fit['sigma y']),
-                (fit['centre x'], fit['centre y']),
-            )
+            sides = (2 * sigmas * fit[f'sigma {axis}'] for axis in 'xy')
+            centre = fit['centre x'], fit['centre y']
             ax.add_patch(Ellipse(centre, *sides, fill=False, color='white', linestyle=line))
         return f'sigma {fit["sigma x"]:.2g} x {fit["sigma y"]:.2g}, R² {fit["R²"]:.2f}'
     scale = dict(cmap=MATRIX, vmin=-1, vmax=1) if measure.unit == 'cosine' else dict(cmap=HEAT)

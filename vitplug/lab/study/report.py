@@ -47,7 +47,7 @@ def write(study: Study, folder: Path, **about: object) -> tuple[list[Row], list[
         about,
         versions=dict(used, python=platform.python_version()),
         interval=f'{LEVEL:.0%}; `over` says over what',
-        models={f'{r.label}, seed {r.seed}': dict(config=str(r.cfg.filename), content=r.content) for r in study.runs},
+        models=[dict(name=r.label, seed=r.seed, config=str(r.cfg.filename), content=r.content) for r in study.runs],
         measures={m.name: dict(definition=m.definition, unit=m.unit, source=m.source) for m in of_measures},
         skipped=list(study.skipped.values()),
         left_out=[dict(model=m, condition=c, measure=one, why=why) for (m, c, one), why in study.left_out.items()],

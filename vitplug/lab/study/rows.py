@@ -18,8 +18,8 @@ from .measure import Measure
 
 VALUE, DROP, DIFFERENCE, OF_DROPS, REPEATS = 'value', 'drop', 'difference', 'difference of drops', 'value over repeats'
 
-#: Estimates of a model by seed, and by value.
-Numbers = Mapping[int, Mapping[str, Estimate]]
+#: Estimates of a model by seed (None for one without), and by value.
+Numbers = Mapping[int | None, Mapping[str, Estimate]]
 
 
 class Row(NamedTuple):

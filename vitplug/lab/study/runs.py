@@ -1,6 +1,7 @@
 """A trained model, and what a condition may replace of it: pipeline, weights, data, attack, edits, what is right."""
 
 import copy
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -22,11 +23,12 @@ from torch import Tensor, nn
 from vitplug.adapters import host_of, plug_in
 from vitplug.attention import GlobalLayout, Site
 from vitplug.checkpoints.files import find_weights, local_file, read_checkpoint
-from vitplug.config.parts import loader_leaves, pipeline_of
+from vitplug.config.parts import loader_leaves, model_settings, pipeline_of
 from vitplug.config.reading import read_config
 from vitplug.files.folders import IMAGE_SUFFIXES
 from vitplug.hosting import Edits, PixelGrid, PluggedModel
-from vitplug.plugs.text import NONE
+from vitplug.lab.ablate.cells import CELL, CONFIG, own_code, read_cell
+from vitplug.lab.ablate.report import GRID
 from vitplug.runs.checks import check_data, model_config
 from vitplug.runs.prediction import load_model
 from vitplug.statistics.images import evenly_spaced
@@ -91,7 +93,7 @@ class Run:
         content: Hash of its weights, its settings and those of its data.
         source: Settings of the data set.
         pipeline: Steps from an image to the model: settings, or functions.
-        seed: Of the training, where runs are paired by seed.
+        seed: Of a cell of an ablation: these are paired by seed. None for others, paired with a single model alone.
         attack: From this run, pixels ``(B, C, H, W)`` from 0 to 1 and classes to attacked pixels.
         edits: Edits of intermediates for an image.
         right: The right classes of a sample in classification; an image without any is left out.
@@ -107,7 +109,7 @@ class Run:
     content: str
     source: Mapping
     pipeline: Sequence[Any]
-    seed: int = 0
+    seed: int | None = None
     attack: Callable[['Run', Tensor, Tensor], Tensor] | None = None
     edits: Callable[['Run', int], Edits] | None = None
     right: Callable[[BaseDataElement], Sequence[int]] = lambda sample: [int(sample.gt_label)]
@@ -141,9 +143,10 @@ class Run:
         return evenly_spaced(len(self.dataset), self.num or len(self.dataset))
 
     def image_key(self, index: int) -> str:
-        """Number and content of an image: its bytes, its label, its annotations."""
+        """Number and content of an image: its bytes, its label, its annotations, and its ids in COCO's file."""
         if ('key', index) not in self.cache:
-            self.cache['key', index] = f'{index:06}-{self.content_of(index)}'
+            ids = self.dataset.get_data_info(index).get('img_id'), getattr(self.dataset, 'cat_ids', None)
+            self.cache['key', index] = f'{index:06}-{digest(self.content_of(index), repr(ids))}'
         return self.cache['key', index]
 
     def content_of(self, index: int) -> str:
@@ -256,7 +259,7 @@ def read_runs(
     runs: list[Run] = []
     settings |= dict(images=images, device=device)
     for name in names:
-        source, _, label = name.partition('=') if '=' in name.rpartition('/')[2] else (name, '', '')
+        source, _, label = name.rpartition('=') if '=' in name.rpartition('/')[2] else (name, '', '')
         if source.startswith('timm:'):
             found = [timm_run(source.removeprefix('timm:'), label, runs[0].cfg if runs else None, images, device)]
         elif Path(source).is_dir():
@@ -277,14 +280,12 @@ def read_runs(
 
 def _of_ablation(folder: Path, label: str, **settings: Any) -> Iterator[Run]:
     """The finished cells of an ablation, paired by seed."""
-    from vitplug.lab.ablate.cells import CONFIG, read_cell
-
-    cells = [read_cell(path.parent) for path in sorted(folder.glob('cells/*/cell.json'))]
+    note = json.loads((folder / GRID).read_text('utf-8')) if (folder / GRID).is_file() else dict(cells=[])
+    cells = [read_cell(folder / 'cells' / name) for name in note['cells'] if (folder / 'cells' / name / CELL).is_file()]
     finished = [cell for cell in cells if cell.is_done and cell.checkpoint]
     if not finished:
         raise ValueError(f'RUN {folder}: {len(cells)} cells of an ablation, none finished and with a checkpoint')
-    # The variant without plugs first: others are compared with it.
-    for cell in sorted(finished, key=lambda cell: (cell.label.split(', ')[0] != NONE, cell.label, cell.seed)):
+    for cell in sorted(finished, key=lambda cell: (note['labels'].index(cell.label), cell.seed)):
         name = f'{label}, {cell.label}' if label else cell.label
         yield read_run(str(cell.folder / CONFIG), str(cell.checkpoint), name, seed=cell.seed, **settings)
 
@@ -296,7 +297,7 @@ def read_run(
     images: str = 'test',
     device: str | None = None,
     options: Mapping | None = None,
-    seed: int = 0,
+    seed: int | None = None,
 ) -> Run:
     """A model of a config, with the weights of a checkpoint or with initial ones, drawn with seed 0."""
     cfg = model_config(config, checkpoint, 'RUN', options) if checkpoint else read_config(config, options)
@@ -346,16 +347,17 @@ def _drawn(cfg: Config) -> nn.Module:
     init_default_scope(cfg.default_scope)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model = MODELS.build(copy.deepcopy(cfg.model))
+        model = MODELS.build(model_settings(cfg))
         if cfg.model.type != 'TimmClassifier':
             model.init_weights()
     return model
 
 
-def _run(label: str, cfg: Config, model: nn.Module, images: str, device: str | None, seed: int = 0) -> Run:
+def _run(label: str, cfg: Config, model: nn.Module, images: str, device: str | None, seed: int | None = None) -> Run:
     model = model.to(device or get_device()).eval().requires_grad_(False)
     pipeline, source = list(pipeline_of(cfg.test_dataloader)[1]), source_of(cfg, images)
-    content: list[str | bytes] = [*map(repr, (cfg.model, pipeline, cfg.get('test_evaluator'), source))]
+    content: list[str | bytes] = [*map(repr, (model_settings(cfg), pipeline, cfg.get('test_evaluator'), source))]
+    content += [f'{module} {held}' for module, held in own_code(cfg).items()]
     for name, value in sorted(model.state_dict().items()):
         value = value.detach().cpu().contiguous()
         content.append(f'{name} {value.dtype} {tuple(value.shape)}')

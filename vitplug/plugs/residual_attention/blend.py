@@ -114,7 +114,7 @@ class Blend(nn.Module):
 
     def fast_form(self, inputs: Attention, site: Site) -> FastForm | None:
         """By heads on a CPU, where nothing but handed-over scores is added."""
-        adds = inputs.windows > 1 or inputs.biases or inputs.mask is not None
+        adds = inputs.windows > 1 or len(inputs.biases) > 0 or inputs.mask is not None
         pays = not adds and goes_by_heads(inputs.q, inputs.k, inputs.v, inputs.dropout_p)
         return partial(self._by_heads, site) if pays else None
 
