@@ -31,6 +31,11 @@ def test_compiles_to_one_graph_once(host, plugs):
         assert_close(compiled(x), model(x), rtol=1e-10, atol=1e-10)
 
 
+def test_a_bias_beside_residual_is_one_graph():
+    model, x = randomize(HOSTS['vit'](plugs='gab+residual')).double().eval(), images(*SIZE)
+    assert_close(torch.compile(model, fullgraph=True, backend='eager')(x), model(x), rtol=1e-10, atol=1e-10)
+
+
 # Inductor compiles C++, a minute a model where the machine is busy: VITPLUG_COMPILED_EXAMPLES=100 looks at more.
 EXAMPLES = int(os.environ.get('VITPLUG_COMPILED_EXAMPLES', 2))
 layouts = st.builds(

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vitplug.config.reading import read_config
-from vitplug.hosting import build_plugs
+from vitplug.hosting import build_plugs, plugs_text
 from vitplug.plugs import ContextBroadcast, GaussianAttentionBias, QKNorm, ResidualAttention
 from vitplug.plugs.text import SHORT_NAMES, label_of, parse_plugs, text_of
 from vitplug.registry import PLUGS
@@ -95,6 +95,20 @@ def test_a_registered_plug_is_found_by_its_name():
         assert [type(plug) for plug in build_plugs('Named+cb')] == [Named, ContextBroadcast]
     finally:
         PLUGS.module_dict.pop('Named')
+
+
+def test_a_plug_of_ones_own_is_found_by_its_path_and_written_so(tmp_path, monkeypatch):
+    head = 'from vitplug.plugs import ContextBroadcast\n'
+    (tmp_path / 'own_plugs.py').write_text(f'{head}class Gab(ContextBroadcast): pass\n')
+    (tmp_path / 'own_broken.py').write_text('import there_is_no_such_module\n')
+    monkeypatch.syspath_prepend(tmp_path)
+    [plug] = build_plugs('own_plugs.Gab(scaled=True)')
+    assert plugs_text([plug, dict(type='gab', _scope_='vitplug')]) == 'own_plugs.Gab(scaled=True)+gab'
+    with pytest.raises(ModuleNotFoundError, match='there_is_no_such_module'):
+        build_plugs('own_broken.Gab')
+    type(plug).__module__ = 'elsewhere'
+    with pytest.raises(ValueError, match='Gab cannot be written as text: give it a path'):
+        plugs_text([plug])
 
 
 def test_a_plug_of_two_models_is_not_shared():

@@ -14,11 +14,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
-from vitplug.attention import GlobalLayout, OffsetBias, QueryBias, Site, TokenGrid, attend, fused_attention
+from vitplug.attention import GlobalLayout, OffsetBias, QueryBias, Site, TokenGrid, fused_attention
 from vitplug.plugs import BlockShape, LayerPlan, PlugSet, ResidualAttention
-
-SCALE = 0.7
-
 
 # --- the oracle ---
 
@@ -90,13 +87,11 @@ def chains(draw):
         layer = Layer(leaf(*lead, nq, dims), leaf(*lead, nk, dims), leaf(*lead, nk, dims), plan=plan)
         if 'offset' in kinds:
             table = leaf(heads, *pairs.table_size)
-            layer.biases.append(OffsetBias(table, pairs))
-            layer.bias, layer.leaves = oracles.offset_bias(table, pairs.queries, pairs.keys), [table]
+            layer.add(OffsetBias(table, pairs), oracles.offset_bias(table, pairs.queries, pairs.keys), table)
         if 'query' in kinds:
             rows, columns = (leaf(*lead, nq - prefix, n) for n in pairs.keys.hw)
-            layer.biases.append(QueryBias(rows, columns, pairs))
-            layer.bias = layer.bias + oracles.query_bias(rows, columns, pairs.queries, pairs.keys)
-            layer.leaves += [rows, columns]
+            expanded = oracles.query_bias(rows, columns, pairs.queries, pairs.keys)
+            layer.add(QueryBias(rows, columns, pairs), expanded, rows, columns)
         layers.append(layer)
     return layers
 
@@ -105,16 +100,13 @@ def recursion(layers: list[Layer], alpha: Tensor, bias_mode: str, heads: str, re
     """The outputs, block by block."""
     outs, handed, last = [], None, None
     for layer in layers:
-        site, scores = layer.plan.site, oracles.scores(layer.q, layer.k, SCALE)
-        own = scores + layer.bias if bias_mode == 'blend' else scores
-        if last is None or (resets and last.plan.stage != layer.plan.stage):
-            mixed = own
-        else:
+        site, scores = layer.plan.site, layer.scores()
+        before = None
+        if last is not None and not (resets and last.plan.stage != layer.plan.stage):
             before = heads_oracle(resize_oracle(handed, last.plan.site, site), scores.shape[2], heads)
-            mixed = alpha * own + (1 - alpha) * before
-        logits = mixed if bias_mode == 'blend' else mixed + layer.bias
-        handed, last = mixed if bias_mode == 'after' else logits, layer
+        logits, handed = oracles.blended(alpha, scores, before, layer.bias, bias_mode)
         outs.append(oracles.probs(logits) @ layer.v)
+        last = layer
     return outs
 
 
@@ -144,8 +136,7 @@ def test_residual_attention_on_changing_grids(bias_mode, layers, heads, resets, 
     carry, outs = network.start(), []
     with fused_attention(fused):
         for layer, of_layer in zip(layers, modules, strict=True):
-            call = dict(scale=SCALE, site=layer.plan.site, plugs=of_layer, carry=carry, biases=tuple(layer.biases))
-            out, carry = attend(layer.q, layer.k, layer.v, **call)
+            out, carry = layer.attend(site=layer.plan.site, plugs=of_layer, carry=carry)
             outs.append(out)
     expected = recursion(layers, alpha, bias_mode, heads, resets)
     leaves = [leaf for layer in layers for leaf in (layer.q, layer.k, layer.v, *layer.leaves)]

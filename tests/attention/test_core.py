@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from vitplug.attention import GlobalLayout, LayerRecord, Site, WindowLayout, attend, fused_attention
-from vitplug.attention.grids import GridPair, TokenGrid, pair_index
 from vitplug.attention.layouts import MASKED
 from vitplug.plugs import LayerPlugs
 
@@ -105,12 +104,3 @@ def test_masks_are_cached_and_the_cache_is_bounded():
     for side in range(4, 200):
         WindowLayout(side, 4, 4, 2).mask(cpu)
     assert first is not WindowLayout(8, 8, 4, 2).mask(cpu)
-
-
-@given(height=st.integers(1, 5), width=st.integers(1, 5))
-def test_index_of_pairs_in_a_table_of_offsets(height, width):
-    grid = TokenGrid(height, width)
-    index = pair_index(GridPair(grid, grid), 1, torch.device('cpu')).view(height * width, -1)
-    for i, j in itertools.product(range(height * width), repeat=2):
-        dy, dx = i // width - j // width, i % width - j % width
-        assert index[i, j] == (dy + height - 1) * (2 * width - 1) + dx + width - 1

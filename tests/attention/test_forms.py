@@ -9,7 +9,8 @@ from attention_oracle import gradients
 from cases import PLUGS, images, randomize, swin, vit
 from torch.testing import assert_close
 
-from vitplug.attention import cpu, fused_attention, tuning
+from vitplug.attention import DenseBias, cpu, fused_attention, tuning
+from vitplug.hosting import SelfAttention
 
 
 @pytest.mark.parametrize('host', [vit, partial(vit, with_cls_token=False), partial(swin, window_size=3)])
@@ -85,3 +86,12 @@ def test_models_in_the_forms_of_a_gpu_are_twins_of_plain_ones(plugs, host):
         fast = step(model, x)
     with fused_attention(False):
         assert_close(fast, step(model, x), rtol=1e-9, atol=1e-9)
+
+
+def test_a_bias_of_pairs_alone_serves_all_images_and_heads(monkeypatch):
+    model, x = randomize(vit()).double().eval(), images(40, 56, batch=3)
+    bias = DenseBias(torch.linspace(-1, 1, 36**2, dtype=torch.float64).view(36, 36))
+    monkeypatch.setattr(SelfAttention, 'biases', lambda self, site: (bias,))
+    fast = model(x)
+    with fused_attention(False):
+        assert_close(fast, model(x))

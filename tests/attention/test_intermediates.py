@@ -161,3 +161,21 @@ def test_kept_gradients_are_autograds(host, plugs):
     for (name, index), grad in zip(tensors, grads, strict=True):
         assert_close(found[name][index].grad, grad, msg=lambda text, at=(name, index): f'{at}: {text}')
         assert grad.any()
+
+
+def test_gradients_of_checkpointed_blocks_are_those_of_the_form_that_ran():
+    """A backward pass comes after fused forms are allowed again."""
+    found = []
+    for with_cp in (False, True):
+        model, x = build('vit', 'gab', with_cp=with_cp), images(*SIZE).requires_grad_()
+        outs, _ = model.forward_intermediates(x, ('probs',), layers=[1], with_grad=True)
+        found.append(torch.autograd.grad(outs[-1].square().sum(), x)[0])
+    assert_close(found[1], found[0])
+
+
+def test_recording_gives_a_forward_of_ones_own_back():
+    model, x, called = build('vit', 'none'), images(*SIZE), []
+    own = model.forward = lambda images: called.append(1)
+    with model.recording(model.recorder('block')):
+        type(model).forward(model, x)
+    assert model.forward is own

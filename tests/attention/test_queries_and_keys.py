@@ -22,31 +22,18 @@ from vitplug.attention import (
     QueryBias,
     Site,
     WindowLayout,
-    attend,
     fused_attention,
     tuning,
 )
 from vitplug.compat import replace
 from vitplug.plugs import BlockShape, LayerPlan, LayerPlugs, Plug, PlugSet, Refiner, ResidualAttention
 
-SCALE = 0.7
-
-
-class Layer(oracles.Layer):
-    """Inputs of one attention."""
-
-    def add(self, bias, expanded: Tensor, *leaves: Tensor) -> None:
-        self.biases, self.bias, self.leaves = [*self.biases, bias], self.bias + expanded, [*self.leaves, *leaves]
-
-    def scores(self) -> Tensor:
-        return oracles.scores(self.q, self.k, SCALE)
-
 
 @dataclass
 class Problem:
     """Layers at one site."""
 
-    layers: list[Layer]
+    layers: list[oracles.Layer]
     site: Site
     valid_queries: Tensor  # (B, W, Nq), True for those that count
     valid_keys: Tensor  # (B, W, Nk)
@@ -58,8 +45,7 @@ class Problem:
         carry, outs = dict(carry), []
         with fused_attention(self.fused), tuning.tuned_for(self.device):
             for layer, of_layer in zip(self.layers, plugs, strict=True):
-                call = dict(scale=SCALE, site=self.site, plugs=of_layer, carry=carry, biases=tuple(layer.biases))
-                out, carry = attend(layer.q, layer.k, layer.v, **call)
+                out, carry = layer.attend(site=self.site, plugs=of_layer, carry=carry)
                 outs.append(out)
         return outs
 
@@ -158,11 +144,10 @@ def _layer(draw, leaf, lead, dims, site, kinds, more_values):
     pairs = site.pairs
     queries, keys = pairs.queries, pairs.keys
     nq, nk = queries.num_tokens, keys.num_tokens
-    layer = Layer(leaf(*lead, nq, dims), leaf(*lead, nk, dims), leaf(images, windows, heads + more_values, nk, dims))
+    q, k, v = leaf(*lead, nq, dims), leaf(*lead, nk, dims), leaf(images, windows, heads + more_values, nk, dims)
+    layer = oracles.Layer(q, k, v)
     if 'offset' in kinds:
-        table = leaf(
-            draw(st.sampled_from([1, heads])), queries.height + keys.height - 1, queries.width + keys.width - 1
-        )
+        table = leaf(draw(st.sampled_from([1, heads])), *pairs.table_size)
         layer.add(OffsetBias(table, pairs), oracles.offset_bias(table, queries, keys), table)
     if 'query' in kinds:
         rows, columns = (leaf(*lead, queries.height * queries.width, side) for side in (keys.height, keys.width))
@@ -215,10 +200,9 @@ def test_scores_are_those_of_content_whatever_the_bias(problem):
         return scores + bias, carry
 
     _, (plugs,) = build(Probe('witness', scores=witness), problem)
-    call = dict(scale=SCALE, site=problem.site, carry={}, biases=tuple(layer.biases))
     with fused_attention(problem.fused), tuning.tuned_for(problem.device), torch.no_grad():
-        attend(layer.q, layer.k, layer.v, plugs=LayerPlugs(), record=record, **call)
-        attend(layer.q, layer.k, layer.v, plugs=plugs, **call)
+        layer.attend(site=problem.site, plugs=LayerPlugs(), carry={}, record=record)
+        layer.attend(site=problem.site, plugs=plugs, carry={})
     for scores, bias in ((record.kept['scores'], record.kept['bias']), seen):
         assert_close(scores, layer.scores())
         assert_close(bias, layer.bias)
@@ -228,17 +212,6 @@ def test_scores_are_those_of_content_whatever_the_bias(problem):
 # --- plugs ---
 
 
-def blended(layers: list[Layer], alpha: Tensor, bias_mode: str) -> list[Tensor]:
-    """The logits of residual attention, block by block."""
-    logits, handed = [], None
-    for layer in layers:
-        own = layer.scores() + layer.bias if bias_mode == 'blend' else layer.scores()
-        mixed = own if handed is None else alpha * own + (1 - alpha) * handed
-        logits.append(mixed if bias_mode == 'blend' else mixed + layer.bias)
-        handed = mixed if bias_mode == 'after' else logits[-1]
-    return logits
-
-
 @pytest.mark.parametrize('bias_mode', ['after', 'blend', 'after_carried'])
 @given(problem=problems(num_layers=3), low_memory=st.booleans())
 @settings(max_examples=40)
@@ -246,10 +219,10 @@ def test_residual_attention_is_its_equation(bias_mode, problem, low_memory):
     """Scores handed on, and written out as a sum."""
     network, plugs = build(ResidualAttention(alpha=0.3, bias_mode=bias_mode, low_memory=low_memory), problem)
     (alpha,) = network.parameters()
-    expected = [
-        oracles.probs(logits, problem.seen) @ layer.v
-        for logits, layer in zip(blended(problem.layers, alpha, bias_mode), problem.layers, strict=True)
-    ]
+    expected, handed = [], None
+    for layer in problem.layers:
+        logits, handed = oracles.blended(alpha, layer.scores(), handed, layer.bias, bias_mode)
+        expected.append(oracles.probs(logits, problem.seen) @ layer.v)
     assert_same(problem.attend(plugs, network.start()), expected, [*problem.leaves, alpha])
 
 
@@ -277,13 +250,6 @@ def noisy(module: nn.Module, seed: int) -> None:
                 tensor.copy_(torch.rand(tensor.shape, generator=generator, dtype=torch.float64) + 0.1)
 
 
-def maps_of(problem: Problem) -> Tensor:
-    """What a refiner is given."""
-    (layer,) = problem.layers
-    maps = oracles.probs(layer.scores() + layer.bias, problem.seen)
-    return maps if problem.site.attends_padding else maps * problem.valid_queries[:, :, None, :, None]
-
-
 @pytest.mark.parametrize('case', REFINERS)
 @given(problem=problems(dims=st.sampled_from([2, 4])), seed=st.integers(0, 9))
 @settings(max_examples=25)
@@ -293,10 +259,11 @@ def test_refiner_is_its_equation(case, problem, seed):
     _, (plugs,) = build(Refiner(**settings), problem)
     (module,) = plugs.eval().at('map')
     noisy(module, seed)
+    maps = oracles.probs(layer.scores() + layer.bias, problem.seen)
+    maps = maps if problem.site.attends_padding else maps * problem.valid_queries[:, :, None, :, None]
     if case == 'bottleneck':
-        maps = bottleneck(maps_of(problem), module, training=False)
+        maps = bottleneck(maps, module, training=False)
     else:
-        constraint = settings.get('constraint', 'none')
-        maps = refined(maps_of(problem), module, problem.site.pairs.keys, constraint)
+        maps = refined(maps, module, problem.site.pairs.keys, settings.get('constraint', 'none'))
     expected = weighed(maps * problem.seen, layer.v)
     assert_same(problem.attend([plugs]), [expected], [*problem.leaves, *module.parameters()])

@@ -6,7 +6,7 @@ from cases import PLUGS, PREFIX_PLUGS, VIT_ARCH, images, randomize
 
 from vitplug.attention import GlobalLayout, WindowLayout, fused_attention
 from vitplug.backbones import VisionTransformer
-from vitplug.backbones.rotary import build_rotary
+from vitplug.backbones.rotary import RotaryTable
 
 ALL_PLUGS = {**PLUGS, **PREFIX_PLUGS}
 
@@ -73,7 +73,7 @@ def test_maps_of_a_storage_token_on_the_image():
 @pytest.mark.parametrize('mode', ['dinov3', 'eva02'])
 def test_angles_of_windows_differ_from_those_of_the_map_by_a_shift(mode):
     """Scores depend on offsets alone, so a window needs no place of its own."""
-    table = build_rotary(mode, head_dims=8)
+    table = RotaryTable(8, mode)
     whole, part = (table(layout, torch.float64) for layout in (GlobalLayout(6, 4), WindowLayout(6, 4, 2)))
     angles = [torch.atan2(turn.sin, turn.cos)[0] for turn in (whole, part)]
     rows_and_columns = [0, 1, 4, 5], [0, 1, 2, 3]
@@ -82,7 +82,7 @@ def test_angles_of_windows_differ_from_those_of_the_map_by_a_shift(mode):
 
 
 def test_augmentation_moves_angles_in_training_only():
-    table = build_rotary(dict(mode='dinov3', rescale=2.0), head_dims=8)
+    table = RotaryTable(8, 'dinov3', rescale=2.0)
     layout = GlobalLayout(3, 3, 1)
     table.eval()
     assert torch.equal(table(layout, torch.float32).sin, table(layout, torch.float32).sin)

@@ -97,6 +97,8 @@ def test_sizes_are_those_of_the_images_and_new_tensors_know_nothing():
             mark_padding(images(64, 96), sizes)
     batch = mark_padding(images(64, 96), [(32, 32), (64, 96)])
     assert padding.valid_sizes(batch).tolist() == [[32, 32], [64, 96]]
+    assert padding.valid_sizes(mark_padding(batch, [(64, 96)] * 2)) is None
+    mark_padding(batch, [(32, 32), (64, 96)])
     for other in (batch[:, :, :32], batch * 1, batch.half(), batch.flip(-1)):
         assert padding.valid_sizes(other) is None
 

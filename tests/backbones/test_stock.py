@@ -151,7 +151,9 @@ def test_plugs_have_no_weight_decay_unless_a_key_gives_them_one(paramwise_cfg):
     of_plugs = {name: decay for name, decay in decays.items() if '.plugs.' in name}
     spared = {name for name in of_plugs if name.endswith(('gab_amplitude', 'gab_sigma', 'alpha', 'rel_pos_table'))}
     assert {name for name, decay in of_plugs.items() if not decay} == spared < of_plugs.keys()
-    keys = dict(gab_sigma=dict(decay_mult=0.5), **paramwise_cfg.get('custom_keys', {}))
-    decays = {name: decay for name, (_, decay) in settings_of(model, dict(custom_keys=keys)).items()}
-    assert {decay for name, decay in decays.items() if 'gab_sigma' in name} == {0.25}
-    assert {decay for name, decay in decays.items() if 'gab_amplitude' in name} == {0}
+    block = 'backbone.stages.0.blocks.0.'
+    for key in ('gab_sigma', f'{block}plugs.gab.bias.gab_sigma', f'{block}plugs', block):
+        keys = {key: dict(decay_mult=0.5), **paramwise_cfg.get('custom_keys', {})}
+        decays = {name: decay for name, (_, decay) in settings_of(model, dict(custom_keys=keys)).items()}
+        of_gab = {name: decay for name, decay in decays.items() if '.gab_' in name}
+        assert of_gab == {name: 0.25 if key in name and key != block else 0 for name in of_gab}

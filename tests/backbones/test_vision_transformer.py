@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from cases import VIT_ARCH, images, randomize, vit
+from cases import VIT_ARCH, images, randomize, swin, vit
 from mmpretrain.models import DistilledVisionTransformer as Stock
 from torch.testing import assert_close
 
@@ -61,6 +61,16 @@ def test_distilled_equals_mmpretrain(out_type):
     own.load_state_dict(stock.state_dict())
     for size in ((32, 32), (40, 56)):
         assert_close(own(images(*size)), stock(images(*size)))
+
+
+def test_monte_carlo_dropout_of_each_layer_alone():
+    swiglu, drop = dict(ffn_type='swiglu'), dict(block_cfgs=dict(ffn_cfgs=dict(ffn_drop=0.5)))
+    for model in (vit(drop_path_rate=0.5, layer_cfgs=swiglu), swin(drop_path_rate=0.5, stage_cfgs=drop)):
+        plain = model.double().eval()(images(32, 40))[-1]
+        for module in [m for m in model.modules() if getattr(m, 'drop_prob', 0) or getattr(m, 'p', 0)]:
+            module.train()
+            assert not torch.equal(model(images(32, 40))[-1], plain)
+            module.eval()
 
 
 # --- blocks that lack a branch ---

@@ -104,6 +104,15 @@ def test_places_outside_of_the_image_are_nan(labelled):
     assert outside.any() and not outside.all() and bool((outside == outside[:1]).all())
 
 
+def test_transforms_that_move_pixels_alone_are_refused(labelled):
+    image, root = labelled
+    crop, sample = dict(type='RandomResizedCrop', scale=48), dict(type='vitplug.SampleTokenPlaces', size=4)
+    late, early = r'in an image of \(48, 48\): .*vitplug.RandomResizedCrop', r'read as \(60, 90\): put LoadTokenLabels'
+    for steps, words in (([load(root), crop, sample], late), ([crop, load(root)], early)):
+        with pytest.raises(ValueError, match=words):
+            Compose(steps)(dict(image, ori_shape=(HEIGHT, WIDTH)))
+
+
 @pytest.mark.parametrize(
     ('content', 'words'),
     [

@@ -47,7 +47,7 @@ def test_a_module_that_is_replaced_is_found_in_the_next_forward(put):
     ],
 )
 def test_windows_that_change_on_an_instance_act_in_the_next_forward(make, owner, settings):
-    model, x = randomize(make(plugs='gab')).double().eval(), images(32, 48)
+    model, x = randomize(make(plugs='gab')).double().eval(), images(40, 56)
     before = model(x)[0]
     for name, value in settings.items():
         setattr(owner(model), name, value)

@@ -32,7 +32,7 @@ for plugs in SHORT_NAMES:
 def run(plugs: str) -> None:
     """Outputs, gradients of everything, intermediates and maps, at two sizes."""
     torch.manual_seed(0)
-    plugs = 'uniform(mode="append")' if plugs == 'uniform' else plugs
+    plugs = f'{plugs}(mode="append")' if plugs in ('uniform', 'UniformHead') else plugs
     model = TorchViT(plugs).eval()
     for height, width in ((32, 32), (24, 40)):
         images = torch.rand(2, 3, height, width)
@@ -49,7 +49,7 @@ def run(plugs: str) -> None:
 
 @pytest.mark.parametrize('plug', [*(plug.__name__ for plug in PLUG_TYPES), TOGETHER])
 def test_every_plug(plug):
-    run('UniformHead(mode="append")' if plug == 'UniformHead' else plug)
+    run(plug)
 
 
 @pytest.mark.integration

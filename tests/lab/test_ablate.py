@@ -80,11 +80,24 @@ def test_hash_has_the_code_of_custom_imports(module, tmp_path, monkeypatch):
     path.parent.mkdir(exist_ok=True)
     path.write_text('NUMBER = 1')
     monkeypatch.syspath_prepend(tmp_path)
-    cfg = Config(dict(model=dict(type='A'), custom_imports=dict(imports=['own_plugs'])))
-    reference = content_hash(cfg)
-    assert content_hash(cfg) == reference != content_hash(Config(dict(model=dict(type='A'))))
+    imported = Config(dict(model=dict(type='A'), custom_imports=dict(imports=['own_plugs'])))
+    named = Config(dict(model=dict(type='A', plugs=[dict(type='own_plugs.Mixed')])))
+    references = [content_hash(cfg) for cfg in (imported, named)]
+    assert content_hash(imported) == references[0] != content_hash(Config(dict(model=dict(type='A'))))
     path.write_text('NUMBER = 2')
-    assert content_hash(cfg) != reference
+    assert not {*references} & {content_hash(imported), content_hash(named)}
+
+
+def test_a_cell_notes_all_code_that_has_trained_it(tmp_path):
+    """Not that of the call which only wrote it."""
+    cfg = read_config(str(DIGITS))
+    codes, cell = [], make_cell('a', cfg, 0, tmp_path, 1)
+    for begun in (False, True):
+        note = json.loads((cell.folder / 'cell.json').read_text())
+        (cell.folder / 'cell.json').write_text(json.dumps(note | dict(code='before')))
+        (cell.folder / '1' / 'vis_data').mkdir(parents=True) if begun else None
+        codes.append(make_cell('a', cfg, 0, tmp_path, 1).code)
+    assert codes == [cell.code, f'before+{cell.code}']
 
 
 def configs_in(folder: Path) -> list[str]:

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from cases import lvt, swin
 from mmengine.registry import MODELS, init_default_scope
 from mmpretrain.structures import DataSample
 
@@ -79,3 +80,7 @@ def test_wrong_layers_are_refused():
         build([], dict(layers=[1, 2]))
     with pytest.raises(ValueError, match='blocks 0 to 3'):
         build([], dict(weight=0.1, layers=[0, 9])).loss(*batch())
+    model = build([], dict(weight=0.1, layers=[0, 2]))
+    for model.backbone in (lvt().double(), swin(window_size=2).double()):  # without maps, and of two stages
+        with pytest.raises(ValueError, match=r'layers=\[0, 2\]: expected maps of one shape from each, but got \{.*2: '):
+            model.loss(*batch())

@@ -1,4 +1,4 @@
-"""The simple feature pyramid against its definition."""
+"""The simple feature pyramid against its definition, and the linear head."""
 
 import pytest
 import torch
@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from cases import randomize
 
 from vitplug.models import SimpleFeaturePyramid
+from vitplug.models.linear_head import LinearSegHead
 
 
 def norm(x, layer):
@@ -45,3 +46,8 @@ def test_levels(size):
         SimpleFeaturePyramid(8, scale_factors=(4, 3))
     with pytest.raises(ValueError, match='num_outs=2: expected at least 4'):
         SimpleFeaturePyramid(8, num_outs=2)
+
+
+def test_a_linear_head_of_one_map():
+    head = LinearSegHead(in_channels=4, in_index=1, num_classes=3)
+    assert head([torch.zeros(2, 5, 2, 2), torch.zeros(2, 4, 2, 2)]).shape == (2, 3, 2, 2)

@@ -9,14 +9,16 @@ import torch.nn.functional as F
 from attention_oracle import assert_same, gradients
 from cases import VIT_ARCH, images, randomize, swin, vit, vit_without_class_token
 from timm.layers.attention import Attention as TimmAttention
+from timm.layers.diff_attention import DiffAttention
 from timm.models.cait import TalkingHeadAttn
 from torch.testing import assert_close
 
-from vitplug.attention import GlobalLayout, Site
+from vitplug.attention import GlobalLayout, Site, fused_attention
 from vitplug.backbones import DistilledVisionTransformer
 from vitplug.hosting import SelfAttention, mark_padding
 from vitplug.plugs import (
     BlockShape,
+    DifferentialAttention,
     GatedAttention,
     LayerPlan,
     LayerPlugs,
@@ -31,22 +33,27 @@ HW, DIMS, HEADS = (3, 4), 12, 3
 SITE = Site(GlobalLayout(*HW))
 
 
-def one_block(plug: Plug) -> tuple[SelfAttention, LayerPlugs]:
-    """An attention branch and the plug's modules for it, with weights of noise."""
-    shape = BlockShape.stock(DIMS, HEADS, 8)
-    (_, (plugs,)) = PlugSet([plug], 1).build([LayerPlan(0, 1, DIMS, shape, SITE)])
+def one_block(plug: Plug, heads: int = HEADS, depth: int = 0) -> tuple[SelfAttention, LayerPlugs]:
+    """An attention branch and the plug's modules for it, the last of some blocks, with weights of noise."""
+    shape = BlockShape.stock(DIMS, heads, 8)
+    plans = [LayerPlan(index, depth + 1, DIMS, shape, SITE) for index in range(depth + 1)]
+    _, (*_, plugs) = PlugSet([plug], depth + 1).build(plans)
     attention = SelfAttention(DIMS, shape)
     randomize(plugs, seed=5)
     return randomize(attention).double(), plugs.double()
 
 
-def assert_alike(ours, theirs, pairs) -> None:
-    """Outputs, and gradients of the tokens and of pairs of parameters, in float64."""
+def assert_alike(ours, theirs, pairs, **tolerance: float) -> None:
+    """Outputs, and to ten times their tolerance gradients of the tokens and of pairs of parameters, in float64."""
     tokens = torch.randn(2, math.prod(HW), DIMS, dtype=torch.float64, requires_grad=True)
     got, expected = ours(tokens), theirs(tokens)
-    assert_close(got, expected)
+    assert_close(got, expected, **tolerance)
     leaves = [[tokens, *(pair[side] for pair in pairs)] for side in (0, 1)]
-    assert_close(gradients([got], leaves[0]), gradients([expected], leaves[1]))
+    assert_close(
+        gradients([got], leaves[0]),
+        gradients([expected], leaves[1]),
+        **{name: 10 * value for name, value in tolerance.items()},
+    )
 
 
 def shared(pairs) -> list:
@@ -80,6 +87,21 @@ def test_gated_attention_is_timms_and_fused():
     pairs = shared([(attention.qkv, theirs.qkv), (attention.proj, theirs.proj), gates])
     assert_alike(lambda x: attention(x, SITE, plugs, {})[0], theirs, pairs)
     assert not plugs.bind().needs_maps(SITE)
+
+
+@pytest.mark.parametrize('depth', [0, 3])
+def test_differential_attention_is_timms(depth):
+    attention, plugs = one_block(DifferentialAttention(), 4, depth)
+    theirs, part = DiffAttention(DIMS, 2, qkv_bias=True, depth=depth).double(), plugs['differential_attention']['map']
+    names = ('lambda_q1', 'lambda_k1', 'lambda_q2', 'lambda_k2')
+    pairs = [(getattr(part, name), getattr(theirs, name)) for name in names]
+    pairs.append((part.weight, theirs.sub_norm.weight))
+    for own, their in pairs:
+        their.data.copy_(own)
+    pairs += shared([(attention.qkv, theirs.qkv), (attention.proj, theirs.proj)])
+    for fused in (True, False):
+        with fused_attention(fused):  # theirs takes the exponents of lambda in float32
+            assert_alike(lambda x: attention(x, SITE, plugs, {})[0], theirs, pairs, rtol=1e-5, atol=1e-6)
 
 
 # --- value residual, loop by loop ---

@@ -5,7 +5,7 @@ import torch
 from cases import PLUGS, CarryProbe, images, randomize, vit
 
 from vitplug.attention import GlobalLayout, Site
-from vitplug.plugs import BlockShape, ContextBroadcast, LayerPlan, PlugSet
+from vitplug.plugs import BlockShape, ContextBroadcast, LayerPlan, Plug, PlugSet
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,21 @@ def test_summary_says_which_where_and_whether_fused():
         'attention: fused but on blocks 2-3 (probe changes scores or maps)'
     )
     assert summary() == 'plugs: none; attention: fused'
+
+
+def test_a_plug_that_builds_nothing_is_refused():
+    class Forgotten(Plug):
+        name = 'forgotten'
+
+        def build_layer(self, plan):
+            return None if self.layers == 'upper' else {}
+
+    for layers, message in (
+        ('upper', 'Forgotten has built None, .* `return` missing'),
+        ('all', 'has no module in any'),
+    ):
+        with pytest.raises(ValueError, match=message):
+            summary(Forgotten(layers))
 
 
 def identities(value):

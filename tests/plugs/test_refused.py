@@ -7,7 +7,7 @@ That any wrong value is named with its argument is drawn in `test_fuzz.py`; plug
 from dataclasses import replace
 
 import pytest
-from cases import LVT_ARCH, CarryProbe, mvit, swin, vit
+from cases import LVT_ARCH, CarryProbe, mvit, swin, swin_v2, vit
 from probe_plug import Probe
 
 from vitplug.backbones import LVT
@@ -50,7 +50,10 @@ SETTINGS = {
     'entmax+sigmoid': r"\['entmax_attention', 'sigmoid_attention'\] both take the 'normalise' socket of block 0",
     'sink+attn-scale': r"\['attention_sink'\] add keys that belong to no token .* \['attention_scale'\] need a place",
     'xsa+refiner(reduction=False)': 'ExclusiveSelfAttention: block 0 has no value of its own',
-    'value-residual+uniform(mode="append", layers=[2])': r'of block 2 have .* \(4, 8, \(4, 5\)\), .* block 0 \(3, 8, \(4, 5\)\)',
+    'value-residual+uniform(mode="append", layers=[2])': (
+        r'of block 2 have .* \(4, 8, \(4, 5\)\), .* block 0 \(3, 8, \(4, 5\)\)'
+    ),
+    **dict.fromkeys(('value-residual(layers=[2])', 'neutreno(layers=[2])'), 'changes nothing with one block per stage'),
     'broad+uniform(layers=[1])': r'block 1 has 2 heads with q and k and 3 with v.*layers=\[...\]',
     'gab+refiner(share=1)': r"\['gab'\] need a map of block 1 itself, .* take the block out of their layers",
     'refiner(share=2)+residual(layers=[0, 2])': r"\['residual_attention'\] need a map of block 2",
@@ -108,6 +111,7 @@ BLOCKS = {
     ),
     'a sum over other windows': (swin, 'residual(low_memory=True)', {}, 'low_memory=True cannot hand the scores of'),
     'tokens in windows': (swin, 'registers', {}, "registers takes the socket 'prefix', which the network does not"),
+    'norms of cosines': (swin_v2, 'qk-norm', {}, 'QKNorm: block 0 has normed q and k already'),
     'a map of other keys': (mvit, 'refiner(share=1)', {}, 'block 1 cannot reuse the map of block 0: its tokens'),
     'the blocks that do': (LVT, 'gab', dict(arch=LVT_ARCH), r'block 0 .*; layers=\[1, 2, 3\] are the blocks that do$'),
     'a map of other heads': (
@@ -132,12 +136,7 @@ BLOCKS = {
         {},
         r"\['probe', 'residual_attention'\] both take the 'scores' socket of block 0",
     ),
-    'a map that is reused': (
-        vit,
-        ['refiner(share=1)', CarryProbe()],
-        {},
-        r"\['probe'\] need a map of block 1 itself",
-    ),
+    'a map that is reused': (vit, ['refiner(share=1)', CarryProbe()], {}, r"\['probe'\] need a map of block 1 itself"),
     'a map after several of a head': (
         vit,
         ['refiner', Probe('a', 2, map=double)],

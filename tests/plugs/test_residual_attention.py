@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 import torch
+from attention_oracle import blended
 from cases import HOSTS, VIT_ARCH, images, randomize, swin, vit
 from torch.testing import assert_close
 
@@ -14,10 +15,6 @@ SIZE = (40, 56)
 
 def residual(**settings):
     return [dict(type='ResidualAttention', **settings)]
-
-
-def build(host, **settings):
-    return randomize(HOSTS[host](plugs=residual(**settings))).double().eval()
 
 
 def alphas(model):
@@ -31,17 +28,8 @@ def streams(model, x):
     return [[found[name].get(i) for i in blocks] if name in found else [None] * len(blocks) for name in names]
 
 
-def blend_oracle(alpha, own, before, bias, bias_mode):
-    """One step: the logits, and what is handed on."""
-    if bias_mode == 'blend':
-        own = own + bias
-    mixed = own if before is None else alpha * own + (1 - alpha) * before
-    logits = mixed if bias_mode == 'blend' else mixed + bias
-    return logits, mixed if bias_mode == 'after' else logits
-
-
 def masks_of(model, hw):
-    """The shift masks block by block, for the stages of a Swin with two blocks each."""
+    """The shift masks block by block, of a Swin."""
     masks = []
     for stage in model.stages:
         for block in stage.blocks:
@@ -69,73 +57,55 @@ def flat_oracle(scores, new_windows, heads):
     return torch.stack(picked, dim=1).unflatten(1, (new_windows, heads))
 
 
+TRANSITIONS = {
+    'pool': lambda scores: pool_oracle(scores, (3, 4), (2, 2), 4),
+    'flat_nearest': lambda scores: flat_oracle(scores, 4, 4),
+    'reset': lambda scores: None,
+}
+
+
 @pytest.mark.parametrize(
-    ('transition', 'bias_mode'), [('pool', 'after'), ('flat_nearest', 'after_carried'), ('reset', 'blend')]
+    ('transition', 'bias_mode', 'align'),
+    [
+        *(('pool', 'after', 'index'), ('flat_nearest', 'after_carried', 'index'), ('reset', 'blend', 'index')),
+        ('pool', 'after', 'parity'),
+    ],
 )
 @pytest.mark.parametrize('host', ['swin', 'swin-pad-small', 'swin-v2'])
-def test_swin_follows_the_recursion(host, transition, bias_mode):
-    model = build(host, stage_transition=transition, bias_mode=bias_mode)
-    (alpha,) = alphas(model)
-    hw = (10, 14)
-    before = None
-    steps = zip(*streams(model, images(*SIZE)), masks_of(model, hw), strict=True)
-    for index, (own, bias, logits, mask) in enumerate(steps):
-        if index == 2:
-            before = {
-                'pool': lambda s: pool_oracle(s, (3, 4), (2, 2), 4),
-                'flat_nearest': lambda s: flat_oracle(s, 4, 4),
-                'reset': lambda s: None,
-            }[transition](before)
-        expected, before = blend_oracle(alpha, own, before, bias, bias_mode)
-        assert_close(logits, expected + mask)
-
-
-def test_swin_parity_blends_blocks_of_the_same_shift():
+def test_swin_follows_the_recursion(host, transition, bias_mode, align):
+    """By parity, blocks of the same shift are blended."""
+    plugs = residual(stage_transition=transition, bias_mode=bias_mode, window_align=align)
     arch = dict(embed_dims=8, depths=[4, 2], num_heads=[2, 4])
-    model = randomize(swin(arch=arch, plugs=residual(window_align='parity'))).double().eval()
+    model = randomize(HOSTS[host](arch=arch, plugs=plugs)).double().eval()
     (alpha,) = alphas(model)
-    before = {0: None, 1: None}
+    before = [None, None]
     steps = zip(*streams(model, images(*SIZE)), masks_of(model, (10, 14)), strict=True)
     for index, (own, bias, logits, mask) in enumerate(steps):
-        shifted = index % 2
-        if index >= 4:
-            before[shifted] = pool_oracle(before[shifted], (3, 4), (2, 2), 4)
-        expected, before[shifted] = blend_oracle(alpha, own, before[shifted], bias, 'after')
+        kind = index % 2 if align == 'parity' else 0
+        if index == 4 + kind:  # the first of its kind in the second stage
+            before[kind] = TRANSITIONS[transition](before[kind])
+        expected, before[kind] = blended(alpha, own, before[kind], bias, bias_mode)
         assert_close(logits, expected + mask)
 
 
 @pytest.mark.parametrize(
-    'settings', [{}, dict(per_layer=True), dict(low_memory=True, stage_transition='reset')], ids=str
+    'settings',
+    [{}, dict(per_layer=True), dict(low_memory=True, stage_transition='reset'), dict(constraint='none')],
+    ids=str,
 )
 @pytest.mark.parametrize('host', ['vit', 'swin'])
-def test_projection_counts_in_evaluation_too(host, settings, outside=1.5, projected=1.0):
-    """Evaluation gives what a training forward gives, and leaves the parameter as it is."""
-    model, x = randomize(HOSTS[host](plugs=residual(**settings))).double().eval(), images(32, 40)
-    assert alphas(model)
-    outs = {}
-    for value in (outside, projected):
+def test_projection_counts_in_evaluation_too(host, settings):
+    """Evaluation gives what a training forward gives, and leaves the parameter as it is; free, it stays raw."""
+    model, x = randomize(HOSTS[host](plugs=residual(**settings))).double(), images(32, 40)
+    outs, is_free = {}, 'constraint' in settings
+    for value in (1.5, 1.0):
         for alpha in alphas(model):
             alpha.data.fill_(value)
-        before = [alpha.clone() for alpha in alphas(model)]
-        outs[value] = model(x)
-        assert_close(alphas(model), before, rtol=0, atol=0)
-    assert_close(outs[outside], outs[projected], rtol=0, atol=0)
-    for alpha in alphas(model):
-        alpha.data.fill_(outside)
-    assert_close(model.train()(x), outs[projected], rtol=0, atol=0)
-    assert {alpha.item() for alpha in alphas(model)} == {projected}
-
-
-def test_free_alpha_stays_raw():
-    model, x = randomize(vit(plugs=residual(constraint='none'))).double(), images(32, 40)
-    (alpha,) = alphas(model)
-    outs = {}
-    for value in (1.5, 1.0):
-        alpha.data.fill_(value)
-        outs[value] = model.train()(x)
-        assert_close(model.eval()(x), outs[value], rtol=0, atol=0)
-        assert alpha.item() == value
-    assert not torch.allclose(outs[1.5][0], outs[1.0][0])
+        outs[value] = model.eval()(x)
+        assert {alpha.item() for alpha in alphas(model)} == {value}
+        assert_close(model.train()(x), outs[value], rtol=0, atol=0)
+        assert {alpha.item() for alpha in alphas(model)} == {value if is_free else 1.0}
+    assert all(map(torch.equal, outs[1.5], outs[1.0])) != is_free
 
 
 @pytest.mark.integration

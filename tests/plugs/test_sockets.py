@@ -80,10 +80,10 @@ def test_keys_of_no_token(host, with_logits):
     assert_close(fused, plain)
     assert_close(also['probs'], found['probs'])
     for index, block in enumerate(model.plugged_blocks()):
-        sink = block.plugs['sinks']['extra_keys']
+        sink, attention = block.plugs['sinks']['extra_keys'], getattr(block.attn, 'w_msa', block.attn)
         q, k = found['q'][index], found['k'][index]
-        scores = q @ k.mT * block_scale(block)
-        own = q @ sink.k.mT * block_scale(block)
+        scores = q @ k.mT * attention.scale
+        own = q @ sink.k.mT * attention.scale
         own = own if sink.logits is None else own + sink.logits[:, None]
         mask = found['logits'][index] - scores
         probs = torch.cat((scores + mask, own), -1).softmax(-1)
@@ -92,14 +92,9 @@ def test_keys_of_no_token(host, with_logits):
         if host != 'mvit':  # which adds pooled queries to the output
             values = torch.cat((found['v'][index], sink.v.expand(*found['v'][index].shape[:2], -1, -1, -1)), -2)
             heads = found['site'][index].layout.from_windows((probs @ values).transpose(2, 3).flatten(3))
-            assert_close(found['attn'][index], getattr(block.attn, 'w_msa', block.attn).proj(heads))
+            assert_close(found['attn'][index], attention.proj(heads))
     sum(output.square().sum() for output in model(x)).backward()
     assert not [name for name, p in model.named_parameters() if 'sinks' in name and p.grad is None]
-
-
-def block_scale(block):
-    attention = block.attn
-    return getattr(attention, 'w_msa', attention).scale
 
 
 def test_a_plug_without_need_of_tokens_changes_heads_where_queries_are_pooled():

@@ -45,7 +45,8 @@ def test_off_is_the_plain_host(host, plugs):
 STARTS = [
     *(f"{name}(start='{start}')" for name in ('gate', 'peg') for start in ('identity', 'paper')),
     *("value-residual(start='identity', learnable=True)", 'cb(scaled=True, scale_init_value=1.0)', 'residual(alpha=0)'),
-    "refiner(init='default')",
+    *("refiner(init='default')", 'refiner(share=1)', "refiner(mode='none', share=1)"),
+    *('neutreno(strength=0)', 'lsa(diagonal=True)', 'entmax(alpha=1)'),
 ]
 
 

@@ -10,6 +10,7 @@ from mmengine.registry import METRICS, init_default_scope
 
 from vitplug.config.parts import registered
 from vitplug.tasks.libraries import TASKS, check_scope
+from vitplug.tasks.networks import run_head
 
 VITPLUG = Path(__file__).parents[2] / 'vitplug'
 
@@ -29,6 +30,11 @@ def test_descriptions_import_no_library():
 def test_types_are_registered(library):
     init_default_scope(library)
     assert registered(METRICS, TASKS[library].result_dump, library)
+
+
+def test_a_head_that_takes_more_than_maps_is_named():
+    with pytest.raises(ValueError, match=r"its bbox_head does not run on maps alone .* argument: 'references'"):
+        run_head(ConfigDict(bbox_head=lambda maps, references: maps), 'bbox_head', [])
 
 
 @pytest.mark.parametrize(

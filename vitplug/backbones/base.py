@@ -35,8 +35,8 @@ WITHOUT_PREFIX = tuple(socket for socket in NETWORK_SOCKETS if socket != 'prefix
 class PluggedBackbone(PluggedModel, BaseModule):
     """Base of the hosts: a :class:`~vitplug.hosting.PluggedModel` that mmengine builds, starts, freezes and decays.
 
-    Its sections and the names below say which parts lie how deep, and which ones are frozen together. All hosts have
-    these arguments; they describe only further ones.
+    Its sections and the names below say which parts lie how deep, and which ones are frozen together. Hosts take
+    those of these arguments that they name, and describe only further ones.
 
     Args:
         arch: Name in ``arch_zoo``, or a dict with the keys of its entries.
@@ -145,11 +145,13 @@ class PluggedBackbone(PluggedModel, BaseModule):
         """Notes the side of the windows in tokens; None for global attention.
 
         Raises:
-            ValueError: If there are tokens that lie in no window.
+            ValueError: If it is no positive integer, or there are tokens that lie in no window.
         """
         self.window_size = window_size
         if window_size is None:
             return
+        if type(window_size) is not int or window_size < 1:
+            raise ValueError(f'window_size={window_size!r}: expected an integer from 1, or None for global attention')
         if self.prefix_names:
             raise ValueError(
                 f'window_size={window_size}: {list(self.prefix_names)} lie in no window; set with_cls_token=False and '
@@ -158,14 +160,16 @@ class PluggedBackbone(PluggedModel, BaseModule):
         self.network_sockets = WITHOUT_PREFIX
 
     def add_positions(self, use_abs_pos_embed: bool, interpolate_mode: str, drop_rate: float) -> None:
-        """Adds the prefix tokens, the table of positions, if there is one, and the dropout after it.
+        """Adds the prefix tokens with a position, the table of positions, if there is one, and the dropout after it.
 
         Raises:
             ValueError: If no table is resized in such a mode.
         """
         self.interpolate_mode = check_choice('interpolate_mode', interpolate_mode, INTERPOLATE_MODES)
         self.patch_resolution = self.patch_embed.init_out_size
-        self.add_prefix_tokens()
+        self.cls_token = None
+        for name in self.placed_names:
+            setattr(self, name, nn.Parameter(torch.zeros(1, 1, self.embed_dims)))
         num_tokens = self.num_placed_tokens + prod(self.patch_resolution)
         table = nn.Parameter(torch.zeros(1, num_tokens, self.embed_dims)) if use_abs_pos_embed else None
         setattr(self, self.POSITIONS, table)
@@ -176,12 +180,6 @@ class PluggedBackbone(PluggedModel, BaseModule):
     def placed_names(self) -> tuple[str, ...]:
         """Parameters of the prefix tokens that have a position."""
         return self.prefix_names[: self.num_placed_tokens]
-
-    def add_prefix_tokens(self) -> None:
-        """Adds a parameter for each prefix token with a position; ``cls_token`` is None where there is none."""
-        self.cls_token = None
-        for name in self.placed_names:
-            setattr(self, name, nn.Parameter(torch.zeros(1, 1, self.embed_dims)))
 
     # --- forward ---
 
@@ -251,7 +249,12 @@ class PluggedBackbone(PluggedModel, BaseModule):
     def freeze(self) -> None:
         """Stops the gradients of the frozen parts and puts them into evaluation mode."""
         if self.frozen:
-            self._freeze_host()
+            for name, parameter in self.named_parameters():
+                if not is_plug(name):
+                    parameter.requires_grad_(False)
+            for name, module in self.named_modules():
+                if not is_plug(name):
+                    module.training = False
         count = max(self.frozen_stages + 1 - self.FIRST_FROZEN, 0)
         if not count:
             return
@@ -330,15 +333,6 @@ class PluggedBackbone(PluggedModel, BaseModule):
         super().train(mode)
         self.freeze()
         return self
-
-    def _freeze_host(self) -> None:
-        """Freezes all but the plugs."""
-        for name, parameter in self.named_parameters():
-            if not is_plug(name):
-                parameter.requires_grad_(False)
-        for name, module in self.named_modules():
-            if not is_plug(name):
-                module.training = False
 
 
 def hide_parameter_lists() -> None:

@@ -41,13 +41,13 @@ class PluggedFFN(FFN):
         for module in plugs.mlp_mid:
             x = module(x, site)
         x = last(x)
-        if self.training:
+        if dropout.training:  # by its own mode, which Monte Carlo dropout switches alone
             x = dropout(x)
         for module in plugs.mlp_end:
             x = module(x, site)
         if self.is_scaled:
             x = self.gamma2(x)
-        if self.training:
+        if self.dropout_layer.training:
             x = self.dropout_layer(x)
         if not self.add_identity:
             return x
@@ -85,7 +85,7 @@ class PluggedSwiGLU(BaseModule):
         """As :meth:`PluggedFFN.forward`."""
         plugs = plugs.bind()
         x = self.gamma2(feed_forward(self._hidden, self.w3, x, plugs, site))
-        x = self.dropout_layer(x) if self.training else x
+        x = self.dropout_layer(x) if self.dropout_layer.training else x
         return identity + plugs.residual('mlp', x, site, record)
 
     def _hidden(self, x: Tensor) -> Tensor:

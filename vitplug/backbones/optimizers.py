@@ -35,13 +35,13 @@ def spared(model: nn.Module, custom_keys: Mapping[str, Mapping] = {}) -> set[nn.
 
     Args:
         model: A model with hosts in it.
-        custom_keys: Those of a ``paramwise_cfg``. One that names a plug's parameter and its ``decay_mult`` counts.
+        custom_keys: Those of a ``paramwise_cfg``. One with a ``decay_mult`` counts that names more than a plug's block.
     """
     decided = [key for key, settings in custom_keys.items() if 'decay_mult' in settings]
     return {
         parameter
         for name, parameter in _of_plugs(model)
-        if not any(key in name[name.index('plugs.') :] for key in decided)
+        if not any(key in name[max(name.index('plugs.') + 1 - len(key), 0) :] for key in decided)
     }
 
 

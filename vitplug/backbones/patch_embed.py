@@ -36,6 +36,8 @@ class Patches:
         adaptive_padding: mmcv's padding to whole patches, or None.
     """
 
+    #: Pixels along a side that a stem before the patches makes one.
+    STRIDE = 1
     #: Name of the last layer among the weights, which makes tokens of the embedding's width.
     projection_name = 'projection'
     image_channels: int
@@ -59,7 +61,8 @@ class Patches:
     @property
     def image_stride(self) -> tuple[int, int]:
         """Pixels from one row, and from one column, of the tokens to the next."""
-        return self.projection.stride
+        rows, columns = self.projection.stride
+        return rows * self.STRIDE, columns * self.STRIDE
 
     def check_images(self, images: Tensor) -> None:
         """Checks an image batch before its first convolution.
@@ -82,18 +85,19 @@ class Patches:
             raise ValueError(f'images of {images.dtype}, but weights of {dtype}: convert one of them, or use autocast')
         self.check_size(images.shape[-2:])
 
-    def check_size(self, size: Sequence[int], halved: Sequence[int] | None = None) -> None:
+    def check_size(self, size: Sequence[int]) -> None:
         """Refuses an image ``(height, width)`` that is smaller, behind a stem, than one patch, where nothing pads it.
 
         Raises:
             ValueError: Names the sizes.
         """
         conv = self.projection
-        sides = zip(halved or size, conv.padding, conv.kernel_size, strict=True)
+        sides = zip((ceil_div(side, self.STRIDE) for side in size), conv.padding, conv.kernel_size, strict=True)
         if self.adaptive_padding is None and any(side + 2 * pad < kernel for side, pad, kernel in sides):
+            advice = ", or patch_cfg=dict(padding='corner')" if isinstance(self, PatchEmbed) else ''
             raise ValueError(
                 f'image size {tuple(size)} is smaller than the patch size {tuple(conv.kernel_size)}: '
-                "use larger images, smaller patches or patch_cfg=dict(padding='corner')"
+                f'use larger images or smaller patches{advice}'
             )
 
     def pixels(self, image_size: tuple[int, int]) -> PixelGrid:
@@ -164,14 +168,6 @@ class ConvStem(ImagePatches):
             _Convolution(in_channels, self.CHANNELS[0], 7, stride=self.STRIDE),
             *(_Convolution(narrow, wide, 3) for narrow, wide in pairwise(self.CHANNELS)),
         )
-
-    @property
-    def image_stride(self) -> tuple[int, int]:
-        rows, columns = self.projection.stride
-        return rows * self.STRIDE, columns * self.STRIDE
-
-    def check_size(self, size: Sequence[int], halved: Sequence[int] | None = None) -> None:
-        super().check_size(size, _halved(size))
 
     def pixels(self, image_size: tuple[int, int]) -> PixelGrid:
         grid = PixelGrid(tuple(image_size))

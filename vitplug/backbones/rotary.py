@@ -5,7 +5,6 @@ the plug ``RotaryPosition``, the periods are part of the weights: released DINOv
 """
 
 import math
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -104,13 +103,6 @@ class RotaryTable(nn.Module):
         prefix = angles_Np.new_zeros(layout.grid.num_prefix, angles_Np.shape[1])
         angles = torch.cat((prefix, angles_Np))[None]
         return Turn(angles.sin(), angles.cos(), interleaved=MODES[self.mode][1])
-
-
-def build_rotary(rotary: str | Mapping | None, head_dims: int) -> RotaryTable | None:
-    """The rotary positions of a host: a mode, a dict with ``mode`` and further arguments, or None for none."""
-    if rotary is None:
-        return None
-    return RotaryTable(head_dims, **(rotary if isinstance(rotary, Mapping) else dict(mode=rotary)))
 
 
 def _keep_periods(table: RotaryTable, state_dict, prefix, *_) -> None:

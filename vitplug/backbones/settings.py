@@ -1,4 +1,4 @@
-"""Reading a host's settings: architecture, indices of outputs, frozen stages, settings of single blocks."""
+"""Reading a host's settings: architecture, indices of outputs, settings of single blocks."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -112,7 +112,8 @@ def stock_swin(of: SimpleNamespace) -> dict[str, Any]:
 
     ``convert_weights`` is not needed: files of the original release are known by their keys.
     """
-    _allow(of, 'frozen_stages', (-1, *range(1, 100)), 'set 1 for the embedding and the first stage, or -1 for none')
+    counts = (-1, *range(1, len(of.depths) + 1))
+    _allow(of, 'frozen_stages', counts, f'set 1 for the embedding and the first stage, to {counts[-1]}, or -1 for none')
     if of.strides[0] != of.patch_size or len(of.strides) != len(of.depths):
         raise ValueError(
             f'strides={of.strides!r}: expected patch_size={of.patch_size!r}, then one for each further stage of '

@@ -22,6 +22,7 @@ from vitplug.checkpoints.position_tables import fit_bias_table
 from vitplug.compat import register_load_state_dict_pre_hook
 from vitplug.hosting import Section, SelfAttention
 from vitplug.plugs import BLOCK_SOCKETS, Bindable, BlockShape, LayerPlugs
+from vitplug.plugs.checks import check_integer
 from vitplug.registry import MODELS
 
 from .base import WITHOUT_PREFIX, PluggedBackbone
@@ -116,7 +117,7 @@ class ShiftWindowAttention(BaseModule):
     ) -> tuple[Tensor, Carry]:
         """The branch's output ``(B, h * w, D)`` and the carry."""
         x_BND, carry = self.w_msa(x_BND, site, plugs, carry, record)
-        return (self.drop(x_BND) if self.training else x_BND), carry
+        return (self.drop(x_BND) if self.drop.training else x_BND), carry
 
 
 class SwinBlock(BaseModule):
@@ -150,7 +151,8 @@ class SwinBlock(BaseModule):
         ffn_settings = dict(feedforward_channels=int(embed_dims * ffn_ratio)) | ffn_cfgs
         shape = reshape(BlockShape.stock(embed_dims, num_heads, ffn_settings['feedforward_channels']))
         branch_drop = dict(type='DropPath', drop_prob=drop_path)
-        attn_settings = dict(window_size=window_size, shift_size=window_size // 2 if shift else 0)
+        attn_settings = dict(window_size=check_integer('window_size', window_size, least=1))
+        attn_settings |= dict(shift_size=window_size // 2 if shift else 0)
         attn_settings |= dict(pad_small_map=pad_small_map, dropout_layer=branch_drop)
         ffn_defaults = dict(ffn_drop=0, dropout_layer=branch_drop, act_cfg=dict(type='GELU'))
         ffn_settings = ffn_defaults | ffn_settings | dict(feedforward_channels=shape.hidden_dims)
@@ -319,15 +321,12 @@ class SwinTransformer(PluggedBackbone):
         ]
 
     def layout(self, index: int, hw: tuple[int, int]) -> WindowLayout:
-        return self._attention(index).layout(hw)
+        return self.plugged_blocks()[index].attn.layout(hw)
 
     def planned_layout(self, index: int, hw: tuple[int, int]) -> WindowLayout:
         # Images are often larger than the configured ones, which may be smaller than a window.
-        attention = self._attention(index)
+        attention = self.plugged_blocks()[index].attn
         return WindowLayout(*hw, attention.window_size, attention.shift_size)
-
-    def _attention(self, index: int) -> ShiftWindowAttention:
-        return self.plugged_blocks()[index].attn
 
     @property
     def pos_embed(self) -> Tensor | None:

@@ -161,7 +161,7 @@ class TokensToToken(Patches, BaseModule):
         self.project = nn.Linear(3 * 3 * token_dims, embed_dims)
         self.configure(img_size, in_channels)
 
-    def check_size(self, size: Sequence[int], halved: Sequence[int] | None = None) -> None:
+    def check_size(self, size: Sequence[int]) -> None:
         if min(size) < self.LEAST:
             raise ValueError(f'image size {tuple(size)}: expected at least {self.LEAST} x {self.LEAST} pixels')
 

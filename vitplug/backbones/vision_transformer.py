@@ -16,7 +16,7 @@ from vitplug.registry import MODELS
 from .columnar import ColumnarBackbone
 from .ffn import layer_norm
 from .patch_embed import build_patch_embed
-from .rotary import Turn, build_rotary
+from .rotary import RotaryTable, Turn
 from .settings import choose_indices, named_archs
 from .stock import stock_vit, takes
 from .vision_layers import TransformerLayer
@@ -123,10 +123,12 @@ class VisionTransformer(ColumnarBackbone):
         patch_settings |= dict(stride=patch_size, bias=not pre_norm)
         self.patch_embed = build_patch_embed(img_size, patch_settings | patch_cfg, stem)
         self.add_positions(use_abs_pos_embed, interpolate_mode, drop_rate)
-        self.storage_tokens = None
-        if num_storage_tokens:
-            self.storage_tokens = nn.Parameter(torch.zeros(1, num_storage_tokens, self.embed_dims))
-        self.rotary = build_rotary(rotary, self.embed_dims // self.arch_settings['num_heads'])
+        storage = torch.zeros(1, num_storage_tokens, self.embed_dims)
+        self.storage_tokens = nn.Parameter(storage) if num_storage_tokens else None
+        self.rotary = None
+        if rotary is not None:
+            settings = rotary if isinstance(rotary, Mapping) else dict(mode=rotary)
+            self.rotary = RotaryTable(self.embed_dims // self.arch_settings['num_heads'], **settings)
 
         plug_set, self.layers = self.build_layers(
             TransformerLayer,

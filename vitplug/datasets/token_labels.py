@@ -38,7 +38,7 @@ SAMPLES = 2
 
 @TRANSFORMS.register_module()
 class LoadTokenLabels(BaseTransform):
-    """Reads the token labels of an image and adds the positions of its pixels.
+    """Reads the token labels of an image and adds the positions of its pixels; ValueError if it was resized or cropped.
 
     Required keys: ``img``, ``img_path``. Added keys: ``token_labels`` ``(2, k, h, w)``, ``token_places`` ``(H, W, 3)``.
 
@@ -50,9 +50,12 @@ class LoadTokenLabels(BaseTransform):
         self.root = Path(root)
 
     def transform(self, results: dict) -> dict:
+        height, width = size = results['img'].shape[:2]
+        read = results.get('ori_shape', size)
+        if tuple(read) != size:
+            raise ValueError(f'an image of {size}, read as {read}: put LoadTokenLabels right after LoadImageFromFile')
         image = Path(results['img_path'])
         results[LABELS] = read_token_labels(self.root / image.parent.name / f'{image.stem}.pt')
-        height, width = results['img'].shape[:2]
         y, x = np.mgrid[:height, :width].astype(np.float32)
         inside = np.full_like(x, INSIDE)
         results[PLACES] = np.stack(((x + 0.5) / width, (y + 0.5) / height, inside), axis=-1)
@@ -137,7 +140,7 @@ class SampleTokenPlaces(BaseTransform):
     """Replaces the positions of an image's pixels by those of its tokens.
 
     Modified key: ``token_places``, then ``(2 h, 2 w, 2)``: x and y from -1 to 1 of 2 x 2 positions in each token, NaN
-    outside the image.
+    outside the image. ValueError if a transform has moved the image's pixels alone and so changed its size.
 
     Args:
         size: Number of tokens per side, or ``(h, w)``.
@@ -147,6 +150,12 @@ class SampleTokenPlaces(BaseTransform):
         self.size = (size, size) if isinstance(size, int) else tuple(size)
 
     def transform(self, results: dict) -> dict:
+        tracked, size = results[PLACES].shape[:2], results['img'].shape[:2]
+        if tracked != size:
+            raise ValueError(
+                f'SampleTokenPlaces: positions of {tracked} pixels in an image of {size}: transforms that move pixels '
+                "after LoadTokenLabels must be vitplug's, such as type='vitplug.RandomResizedCrop'"
+            )
         height, width = (SAMPLES * side for side in self.size)
         sampled = cv2.resize(results[PLACES], (width, height), interpolation=cv2.INTER_LINEAR)
         sampled[np.abs(sampled[..., 2] - INSIDE) > 0.5] = np.nan

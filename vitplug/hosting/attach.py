@@ -67,12 +67,10 @@ def plugs_text(plugs: str | Sequence) -> str:
 
 def _entry(plug: Plug) -> dict:
     kind = type(plug)
-    names = (name for name in (kind.__name__, f'{kind.__module__}.{kind.__qualname__}') if find_plug(name) is kind)
-    lacks = [name for name in inspect.signature(kind).parameters if name not in vars(plug)]
-    if lacks or (name := next(names, None)) is None:
-        lack = f'has no attribute {lacks}' if lacks else 'is not what its name or its path gives'
-        raise ValueError(f'plugs: {kind.__name__} cannot be written as text: it {lack}')
-    return dict(type=name, **plug.settings())
+    names = [name for name in (kind.__name__, f'{kind.__module__}.{kind.__qualname__}') if find_plug(name) is kind]
+    if not names or not inspect.signature(kind).parameters.keys() <= vars(plug).keys():
+        raise ValueError(f'plugs: {kind.__name__} cannot be written as text: give it a path, and keep all arguments')
+    return dict(type=names[0], **plug.settings())
 
 
 def _build_plug(cfg: Mapping) -> Plug:

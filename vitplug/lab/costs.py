@@ -157,7 +157,5 @@ def get_flops(argv: Sequence[str] | None = None) -> None:
     parameters, macs = costs['total']
     print(f'\n{parameters / 1e6:.3f} M parameters, {macs / 1e9:.3f} G MACs of an image of {chw[1]}x{chw[2]}')
     print(f'counted: {TASKS[cfg.default_scope].counted}')
-    print(
-        'a MAC is one multiply-accumulate of a convolution or matrix product, including attention (in its plain form);'
-    )
+    print('a MAC is a multiply-accumulate of a convolution or matrix product, attention (in its plain form) included;')
     print("elementwise operations are not counted; the costs of plugs are part of the backbone's")

@@ -1,8 +1,8 @@
 """The loss on similar attention maps of Refiner's official code; the paper does not mention it."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -23,14 +23,14 @@ def similarity_of_maps(maps: Sequence[Tensor]) -> Tensor:
     return torch.stack([F.cosine_similarity(a, b, dim=2).mean() for a, b in pairwise(maps)]).mean()
 
 
-class Diversity(NamedTuple):
-    """What the loss is multiplied by, and the blocks whose maps are compared."""
+@dataclass(frozen=True)
+class Diversity:
+    """What the loss is multiplied by, and the blocks whose maps are compared; ValueError if one of both is invalid."""
 
     weight: float
     layers: Sequence[int]
 
-    def check(self) -> None:
-        """Raises ValueError if one of both is invalid."""
+    def __post_init__(self) -> None:
         if not isinstance(self.weight, int | float):
             raise ValueError(f'diversity.weight={self.weight!r}: expected a number')
         layers = list(self.layers)
@@ -56,15 +56,12 @@ class DiverseClassifier(ImageClassifier):
 
     Raises:
         TypeError: If ``diversity`` lacks a key or has another.
-        ValueError: If one of its values is invalid; in the first forward, if a block is not in the backbone.
+        ValueError: If one of its values is invalid; in the first forward, if a block has no maps of the others' shape.
     """
 
     def __init__(self, *, diversity: Mapping | None, **settings):
         super().__init__(**settings)
-        self.diversity = None
-        if diversity is not None:
-            self.diversity = Diversity(**diversity)
-            self.diversity.check()
+        self.diversity = None if diversity is None else Diversity(**diversity)
 
     def loss(
         self, inputs: Tensor, data_samples: Sequence[DataSample], mix: Callable[[Tensor], Tensor] | None = None
@@ -80,7 +77,11 @@ class DiverseClassifier(ImageClassifier):
             with fused_attention(False):
                 layers = self.diversity.layers
                 feats, recorded = self.backbone.forward_intermediates(inputs, ('maps',), layers, **settings)
-            similarity = similarity_of_maps([recorded['maps'][layer] for layer in layers])
+            maps = recorded.get('maps', {})
+            shapes = {layer: tuple(of_layer.shape) for layer, of_layer in maps.items()}
+            if len(maps) < len(layers) or len(set(shapes.values())) > 1:
+                raise ValueError(f'diversity.layers={layers!r}: expected maps of one shape from each, but got {shapes}')
+            similarity = similarity_of_maps([maps[layer] for layer in layers])
             further['loss_diversity'] = self.diversity.weight * similarity
         feats = self.neck(feats) if self.with_neck else feats
         return self.head.loss(feats, data_samples, **settings) | further

@@ -267,8 +267,7 @@ class UniformHead(Plug):
 
 def check_positions(position: str | Sequence[str]) -> tuple[str, ...]:
     """The token sockets a plug is to take: known ones, none of them twice."""
-    sequence = isinstance(position, Sequence)
-    positions = (position,) if isinstance(position, str) else tuple(position) if sequence else ()
+    positions = (position,) if isinstance(position, str) else tuple(position) if isinstance(position, Sequence) else ()
     if not positions or len(set(positions)) < len(positions) or not set(positions) <= set(TOKEN_SOCKETS):
         raise ValueError(f'position={position!r}: expected one of {list(TOKEN_SOCKETS)} or a list of them')
     return positions

@@ -1,6 +1,7 @@
 """All plugs of one backbone: the modules they add to its blocks, and the check that they go together."""
 
 from collections.abc import Callable, Collection, ItemsView, Mapping, Sequence, ValuesView
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -190,6 +191,9 @@ class PlugSet:
                 _insert(layers[index], plug, built)
             of_network = plug.build_network(own)
             _insert(network, plug, of_network)
+            has_modules = of_network or any(plug.name in layer for layer in layers)
+            if indices and not has_modules and type(plug).shape_block is Plug.shape_block:
+                raise ValueError(f'plugs: {type(plug).__name__} has no module in any block, and so changes nothing')
             _check_prefix(plug, of_network)
         _check_offered(network, network_sockets, 'the network')
         for plan, layer in zip(plans, layers, strict=True):
@@ -287,16 +291,14 @@ def _without_branch(names: Sequence[str], branch: str, index: int) -> str:
 
 
 def _insert(modules: PlugModules, plug: Plug, built: Mapping[str, nn.Module]) -> None:
+    if built is None:
+        raise ValueError(f'plugs: {type(plug).__name__} has built None, not modules by socket; is a `return` missing?')
     if built:
         modules[plug.name] = PlugPart(plug, built)
 
 
 def _ranges(indices: Sequence[int]) -> str:
     """``[0, 1, 2, 5]`` as ``0-2, 5``."""
-    runs: list[list[int]] = []
-    for i in indices:
-        if runs and i == runs[-1][-1] + 1:
-            runs[-1].append(i)
-        else:
-            runs.append([i])
+    # In a run of numbers without gaps, number minus place is one and the same.
+    runs = [[i for _, i in run] for _, run in groupby(enumerate(indices), lambda placed: placed[1] - placed[0])]
     return ', '.join(f'{run[0]}-{run[-1]}' if len(run) > 1 else str(run[0]) for run in runs) or 'none'

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 from torch import Tensor, nn
 
-from .networks import BACKBONE, FEATURES, LOGITS, SCORES, Part, heads_of, map_logits
+from .networks import BACKBONE, FEATURES, LOGITS, SCORES, Part, heads_of, map_logits, run_head
 from .targets import ClassLogit, PixelClass, Target
 
 
@@ -42,9 +42,9 @@ class Task:
 def _run_detector(model: nn.Module, images: Tensor) -> None:
     maps = model.extract_feat(images)
     if not hasattr(model, 'roi_head'):
-        model.bbox_head(maps)
+        run_head(model, 'bbox_head', maps)
         return
-    model.rpn_head(maps)
+    run_head(model, 'rpn_head', maps)
     # The most regions of an image that test_cfg lets through to each kind of head.
     for kind, limits in (('bbox', model.test_cfg.rpn), ('mask', model.test_cfg.rcnn)):
         if getattr(model.roi_head, f'with_{kind}'):

@@ -3,8 +3,8 @@
 What stands before (reading, resizing, normalising) and after (softmax, boxes, suppression) is not in a file.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -18,12 +18,22 @@ def heads_of(part: nn.Module) -> list[nn.Module]:
     return list(part) if isinstance(part, nn.ModuleList) else [part]
 
 
+def run_head(model: nn.Module, name: str, maps: Sequence[Tensor]) -> Any:
+    """The outputs of a head, or the first of a cascade, of maps ``(B, D, h, w)``; ValueError if it needs more."""
+    try:
+        return heads_of(getattr(model, name))[0](maps)
+    except (AttributeError, NotImplementedError, TypeError) as error:
+        raise ValueError(
+            f'{type(model).__name__}: its {name} does not run on maps alone ({error}): use the backbone in a model '
+            "whose head does, such as mmdet's RetinaNet and mmseg's UPerHead"
+        ) from error
+
+
 def map_logits(model: nn.Module, images: Tensor) -> Tensor:
     """Logits ``(B, classes, h, w)`` of the last decode head of a segmentor."""
     maps = model.extract_feat(images)
-    first, *cascaded = heads_of(model.decode_head)
-    logits = first(maps)
-    for head in cascaded:
+    logits = run_head(model, 'decode_head', maps)
+    for head in heads_of(model.decode_head)[1:]:
         logits = head(maps, logits)
     return logits
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from vitplug.hosting import valid_sizes
+
 
 @dataclass(frozen=True)
 class Scores:
@@ -60,7 +62,9 @@ class PixelClass:
         logits_BCHW = model.encode_decode(images, [dict(img_shape=size)] * len(images))
         if logits_BCHW.shape[1] == 1:
             raise ValueError('the decode head has one output for two classes: expected a logit of each class')
-        sized_logits = zip(logits_BCHW, _sizes(images), strict=True)
+        valid = valid_sizes(images)
+        sizes = [size] * len(images) if valid is None else valid.tolist()
+        sized_logits = zip(logits_BCHW, sizes, strict=True)
         scored = [self._of_image(logits[:, :height, :width]) for logits, (height, width) in sized_logits]
         return Scores(torch.stack([value for value, _ in scored]), tuple(name for _, name in scored))
 
@@ -73,11 +77,3 @@ class PixelClass:
                 f'label={label}: predicted at no pixel, only {predicted.unique().tolist()} are; choose one of them'
             )
         return logits_CHW[label][region].sum(), f'logits of class {label}, summed over its {int(region.sum())} pixels'
-
-
-def _sizes(images: Tensor) -> list[tuple[int, int]]:
-    """Height and width of each image before padding."""
-    from vitplug.hosting import valid_sizes  # mmcv, which most commands do without
-
-    sizes = valid_sizes(images)
-    return [tuple(images.shape[-2:])] * len(images) if sizes is None else [tuple(size) for size in sizes.tolist()]

@@ -1,6 +1,5 @@
-# Nuclei under the microscope as label maps of two classes: 519 images for training, 145 for validation, 256 x 256 to
-# 1040 x 1388 pixels. Images are resized to a short side of at most 256 pixels; results are at the original size.
-# Loaders are CamVid's.
+# Nuclei under the microscope as label maps of two classes; images have 256 x 256 to 1040 x 1388 pixels. They are
+# resized to a short side of at most 256 pixels; results are at the original size. Loaders are CamVid's.
 _base_ = 'camvid_224.py'
 data_root = '{{$VITPLUG_NUCLEI:data/nuclei}}'
 data_help = dict(root=data_root, command='python tools/dataset_converters/nuclei.py FOLDER')

@@ -16,6 +16,7 @@ from mmseg.evaluation.metrics import IoUMetric
 from PIL import Image
 from small_models import DETECTION, DIGITS, SEGMENTATION, save_untrained, small_digits
 
+from vitplug.config.reading import read_config
 from vitplug.lab.study import command, conditions
 from vitplug.lab.study.command import MEASURES, PAPERS, conditions_of, main, measures_of
 from vitplug.lab.study.edits import reset_copy, zero
@@ -29,7 +30,7 @@ from vitplug.lab.study.measures.scores import coco_metric
 from vitplug.lab.study.places import Place
 from vitplug.lab.study.report import table
 from vitplug.lab.study.rows import Row
-from vitplug.lab.study.runs import Run, read_run, read_runs
+from vitplug.lab.study.runs import Run, _drawn, _run, read_run, read_runs
 from vitplug.lab.study.store import Store
 from vitplug.statistics.images import student
 
@@ -186,6 +187,24 @@ def test_the_content_of_an_image_has_its_labels_and_not_its_place():
     infos = [dict(img=np.full((4, 4), value), gt_label=1) for value in (3, 5)]
     one, other = run_on(infos), run_on(infos[::-1])
     assert one.content_of(0) == other.content_of(1) != other.content_of(0) and one.image_key(0) != other.image_key(1)
+    one, other = (run_on([dict(gt_label=1, img_id=number)]) for number in (1, 2))  # by which COCO's AP is stored
+    assert one.content_of(0) == other.content_of(0) and one.image_key(0) != other.image_key(0)
+
+
+def test_identity_has_the_normalisation_and_the_batches_of_predictions(digits, tmp_path):
+    found = []
+    for mean in (3.0, 9.0):
+        cfg = read_config(str(CB))
+        cfg.data_preprocessor = dict(cfg.model.pop('data_preprocessor'), mean=[mean])
+        found.append(_run('cb', cfg, _drawn(cfg), 'test', 'cpu'))
+    assert [run.model.data_preprocessor.mean.item() for run in found] == [3.0, 9.0]
+    assert found[0].content != found[1].content
+    own = Study(Store(tmp_path), found, [], [], 1)
+    names = []
+    for size in (2, 3):
+        found[0].cfg.test_dataloader.batch_size = size
+        names.append([own._series(found[0], conditions.CLEAN, MEASURES[name]) for name in ('entropy', 'accuracy')])
+    assert names[0][0] == names[1][0] and names[0][1] != names[1][1]
 
 
 def test_folders_of_other_classes_are_other_conditions(tmp_path):
