@@ -100,38 +100,20 @@ def _fresh_dynamo():
 
 
 @pytest.fixture(autouse=True)
-def _own_signal_handlers():
-    """A training that ends in an error leaves its handlers, with which Ctrl-C would not end the tests."""
-    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
-    before = {number: signal.getsignal(number) for number in numbers}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
-@pytest.fixture(autouse=True)
-def _own_mmengine_globals():
-    """The current scope, logger and the like of one test must not be those of the next."""
-    from mmengine.logging import MessageHub, MMLogger
-    from mmengine.registry import DefaultScope
-    from mmengine.visualization import Visualizer
-
-    # Before as well as after: a fixture that several tests share may have set them.
-    managers = (DefaultScope, MMLogger, MessageHub, Visualizer)
-    for manager in managers:
-        manager._instance_dict.clear()
-    yield
-    for manager in managers:
-        manager._instance_dict.clear()
-
-
-@pytest.fixture(autouse=True)
-def _own_readers():
-    """A command that makes this process read no pickles must not do so for the next test."""
+def _own_process():
+    """A command's variables, readers of files, signal handlers and mmengine instances must not reach the next test."""
+    from bad_inputs.running import clear_managers
     from mmengine.runner.checkpoint import CheckpointLoader
 
+    # With its handlers, which a training that ends in an error leaves, Ctrl-C would not end the tests.
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
+    before = {number: signal.getsignal(number) for number in numbers}
+    clear_managers()  # a fixture that several tests share may have set some
     with mock.patch.dict(os.environ), mock.patch.dict(CheckpointLoader._schemes):
         yield
+    clear_managers()
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture
@@ -144,13 +126,6 @@ def mm_log(caplog):
     caplog.set_level(logging.INFO)
     yield caplog
     logger.removeHandler(caplog.handler)
-
-
-@pytest.fixture(scope='session', autouse=True)
-def _no_template():
-    yield
-    if 'bad_inputs' in sys.modules:
-        sys.modules['bad_inputs'].clean()
 
 
 @pytest.fixture(scope='session')

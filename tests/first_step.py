@@ -27,9 +27,7 @@ def note(frame, event, argument) -> None:
     """Counts a call of a function of vitplug."""
     code = frame.f_code
     if event == 'call' and code.co_filename.startswith(ROOT) and code.co_name != '<module>':
-        calls[
-            code.co_filename.removeprefix(ROOT), code.co_qualname if hasattr(code, 'co_qualname') else code.co_name
-        ] += 1
+        calls[code.co_filename.removeprefix(ROOT), getattr(code, 'co_qualname', code.co_name)] += 1
 
 
 def stop(*args, **kwargs) -> None:
@@ -48,9 +46,7 @@ def main() -> None:
         finally:
             sys.setprofile(None)
     for title, is_model in (('hosts and plugs', True), ('machinery', False)):
-        chosen = {
-            key: n for key, n in calls.items() if (key[0].split(os.sep)[0].removesuffix('.py') in MODEL) is is_model
-        }
+        chosen = {k: n for k, n in calls.items() if (k[0].split(os.sep)[0].removesuffix('.py') in MODEL) is is_model}
         files = Counter(file for file, _ in chosen)
         print(f'{title}: {len(files)} files, {len(chosen)} functions, {sum(chosen.values())} calls')
         if not is_model:

@@ -28,6 +28,8 @@ ROWS = {
     'missing config': Row('train.py tinny.py', r"no such config: tinny\.py; did you mean 'tiny\.py'\?"),
     'broken config': Row('train.py bad.py', r'bad\.py is no config \(SyntaxError', write('bad.py', 'model = dict(')),
     'no scope': Row('train.py bad.py', r'default_scope = None: set it to one of', write('bad.py', 'model = dict()')),
+    'unknown scope': Row('get_flops.py tiny.py --cfg-options default_scope=mmnothing', 'mmnothing'),
+    'no setting': Row('print_config.py tiny.py --cfg-options model', 'KEY=VALUE'),
     'no model': Row('train.py bad.py', r'no `?model', write('bad.py', "default_scope = 'mmpretrain'")),
     'slip in a key': Row(options('train_dataloder.batch_size=2'), r"did you mean 'train_dataloader'"),
     'slip in a class': Row(
@@ -84,6 +86,7 @@ def test_wrong_input_ends_in_one_line(title, folder):
     outcome = run(row.command, folder)
     assert re.search(row.error, outcome.text), outcome.text[-2000:]
     assert outcome.status == row.status and 'Traceback' not in outcome.text
+    assert title != 'missing data' or not (folder / 'work').exists()
     after = snapshot(folder)
     assert all(after.get(path) == content for path, content in before.items())
     assert len(re.findall(r'^(?:[\w /.]+: )?error: | - ERROR - ', outcome.text, re.M)) == 1

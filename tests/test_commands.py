@@ -75,15 +75,3 @@ def test_variables_of_the_user_are_kept(users, spin_count, only_tensors, monkeyp
             monkeypatch.delenv(name)
     cli.prepare()
     assert os.environ.get('GOMP_SPINCOUNT') == spin_count and os.environ.get(cli.ONLY_TENSORS) == only_tensors
-
-
-@pytest.mark.integration
-def test_mmengine_reads_bases_of_vitplug(tmp_path):
-    (tmp_path / 'a.py').write_text("_base_ = 'vitplug::digits/vit-mini-p4-cb_1xb32-14e_digits-32x32.py'\n")
-    code = """
-import vitplug.registry
-from mmengine import Config
-print(Config.fromfile('a.py').model.backbone.plugs[0].type)
-"""
-    done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 0 and done.stdout.splitlines()[-1] == 'ContextBroadcast', done.stderr

@@ -10,8 +10,6 @@ from torchvision.ops import roi_align, sigmoid_focal_loss
 
 from vitplug import ops
 
-METHODS = {'naive': ops.NAIVE, 'linear': ops.LINEAR, 'gaussian': ops.GAUSSIAN}
-
 
 def boxes_and_scores(number=60, seed=0):
     torch.manual_seed(seed)
@@ -49,10 +47,10 @@ def test_nms(offset, threshold=0.3):
     assert ops.nms(boxes[:0], scores[:0], threshold, offset).tolist() == []
 
 
-WEIGHTS = {
-    'naive': lambda overlap: float(overlap < 0.4),
-    'linear': lambda overlap: 1 if overlap < 0.4 else 1 - overlap,
-    'gaussian': lambda overlap: math.exp(-overlap * overlap / 0.5),
+METHODS = {
+    ops.NAIVE: lambda overlap: float(overlap < 0.4),
+    ops.LINEAR: lambda overlap: 1 if overlap < 0.4 else 1 - overlap,
+    ops.GAUSSIAN: lambda overlap: math.exp(-overlap * overlap / 0.5),
 }
 
 
@@ -61,9 +59,9 @@ WEIGHTS = {
 def test_soft_nms(method, offset):
     boxes, scores = boxes_and_scores()
     before, dets = scores.clone(), torch.zeros(len(boxes), 5)
-    settings = dict(iou_threshold=0.4, sigma=0.5, min_score=0.05, method=METHODS[method], offset=offset)
+    settings = dict(iou_threshold=0.4, sigma=0.5, min_score=0.05, method=method, offset=offset)
     kept = ops.softnms(boxes, scores, dets, **settings)
-    expected, lowered = softened(boxes, scores, WEIGHTS[method], 0.05, offset)
+    expected, lowered = softened(boxes, scores, METHODS[method], 0.05, offset)
     assert kept.tolist() == expected and len(expected) < len(boxes)
     assert_close(dets[: len(kept)], torch.cat((boxes[expected], torch.tensor(lowered)[:, None]), dim=1))
     assert torch.equal(scores, before)

@@ -18,6 +18,7 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).resolve().with_name('helpers')))
 
 from cases import HOSTS, PLUGS, images, randomize, swin, vit
+from test_contract import gradients, loss_of
 
 SMALL, OTHER = (32, 40), (48, 40)
 # 24 x 24 tokens and the class token: by tiles. 48 x 48: residual attention widens q and k.
@@ -36,10 +37,8 @@ def observe(model, x: Tensor) -> dict[str, Tensor]:
         outs = model(x)
         found |= {f'out {i} train={mode}': out.detach().clone() for i, out in enumerate(outs)}
         if mode:
-            weights = [torch.linspace(-1, 2, out.numel(), dtype=out.dtype).view_as(out) for out in outs]
-            parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
-            grads = torch.autograd.grad(outs, list(parameters.values()), weights, allow_unused=True)
-            found |= {f'grad {name}': g for name, g in zip(parameters, grads, strict=True) if g is not None}
+            loss_of(outs).backward()
+            found |= {f'grad {name}': grad for name, grad in gradients(model).items()}
     return found
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from bad_inputs.running import ROOT, run
+from bad_inputs.running import ROOT, run_to
 
 PIPELINE = "[dict(type='LoadImageFromFile'), dict(type='Resize', scale=(16, 16)), dict(type='PackInputs')]"
 VIT = (
@@ -63,28 +63,21 @@ def starting(checkpoint: str, wider: str = '') -> Callable[[Path], object]:
 
 
 @functools.cache
-def _template() -> Path:
-    """A folder with a tiny config, its data and the checkpoint of a training."""
-    folder = Path(tempfile.mkdtemp(prefix='bad_inputs_'))
+def _template() -> tempfile.TemporaryDirectory:
+    """A folder with a tiny config, its data and the checkpoint of a training; Python removes it at its end."""
+    made = tempfile.TemporaryDirectory(prefix='bad_inputs_')
+    folder = Path(made.name)
     pixels = np.random.default_rng(0).integers(0, 255, (16, 20, 3), np.uint8)
     for name in IMAGES:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(pixels).save(folder / name)
     (folder / 'tiny.py').write_text(CLASSIFIER)
-    done = run('train.py tiny.py --work-dir trained', folder)
-    assert done.status == 0, done.text
+    run_to(0, 'train.py tiny.py --work-dir trained', folder)
     shutil.copy(folder / 'trained/epoch_1.pth', folder / 'good.pth')
     shutil.rmtree(folder / 'trained')
-    return folder
+    return made
 
 
 def prepare(folder: Path) -> Path:
     """Fills a folder for a row."""
-    return Path(shutil.copytree(_template(), folder, dirs_exist_ok=True))
-
-
-def clean() -> None:
-    """Removes what the rows were copied from."""
-    if _template.cache_info().currsize:
-        shutil.rmtree(_template())
-        _template.cache_clear()
+    return Path(shutil.copytree(_template().name, folder, dirs_exist_ok=True))

@@ -5,22 +5,18 @@ import functools
 import io
 import os
 import shlex
-import signal
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from unittest import mock
 
-import torch
 from mmengine.logging import MMLogger
 from mmengine.runner import runner as mmengine_runner
 from mmengine.runner.checkpoint import CheckpointLoader
 from mmengine.utils import ManagerMixin
-
-from vitplug.runs.hooks.interruption import SIGNALS
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = {path.name: path for folder in ('tools', 'docs/tools') for path in (ROOT / folder).rglob('*.py')}
@@ -49,45 +45,26 @@ def _main(tool: str) -> Callable[[], object]:
     return functools.partial(exec, compile(code, tool, 'exec'), vars(module))
 
 
-@contextlib.contextmanager
-def own_process(folder: Path) -> Iterator[None]:
-    """Makes a command in this process leave nothing behind: folder, readers of files, what mmengine keeps."""
-    before, schemes, threads = Path.cwd(), dict(CheckpointLoader._schemes), torch.get_num_threads()
-    handlers = {number: signal.getsignal(number) for number in SIGNALS}
-    environment = {**os.environ, 'LOCAL_RANK': '0', 'COLUMNS': '120', 'TORCH_HOME': str(folder)}
-    os.chdir(folder)
-    try:
-        # mmengine asks compilers and, for each checkpoint, git for versions, which takes a second.
-        with (
-            mock.patch.dict(os.environ, environment),
-            mock.patch.object(mmengine_runner, 'collect_env', dict),
-            mock.patch.object(mmengine_runner, 'get_git_hash', str),
-        ):
-            yield
-    finally:
-        os.chdir(before)
-        CheckpointLoader._schemes = schemes
-        torch.set_num_threads(threads)
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        for handler in (handler for logger in MMLogger._instance_dict.values() for handler in logger.handlers):
-            with contextlib.suppress(OSError):  # of a full disk
-                handler.close()
-        for manager in (ManagerMixin, *_subclasses(ManagerMixin)):
-            manager._instance_dict.clear()
-
-
-def _subclasses(kind: type) -> Iterator[type]:
-    for child in kind.__subclasses__():
-        yield from (child, *_subclasses(child))
+def clear_managers() -> None:
+    """Forgets what mmengine keeps for a process: scopes, loggers, message hubs and visualizers."""
+    kinds = [ManagerMixin]
+    for kind in kinds:  # grows meanwhile
+        kind._instance_dict.clear()
+        kinds += kind.__subclasses__()
 
 
 def run(command: str, folder: Path) -> Outcome:
-    """Runs the command of a row, such as ``train.py tiny.py``, in a folder."""
+    """Runs the command of a row, such as ``train.py tiny.py``, in a folder; the next one finds a process as it was."""
     tool, *arguments = shlex.split(command)
-    out, err, status = io.StringIO(), io.StringIO(), 0
+    out, err, status, before = io.StringIO(), io.StringIO(), 0, Path.cwd()
+    environment = {**os.environ, 'LOCAL_RANK': '0', 'COLUMNS': '120', 'TORCH_HOME': str(folder)}
+    os.chdir(folder)
+    # mmengine asks compilers and, for each checkpoint, git for versions, which takes a second.
     with (
-        own_process(folder),
+        mock.patch.dict(os.environ, environment),
+        mock.patch.dict(CheckpointLoader._schemes),
+        mock.patch.object(mmengine_runner, 'collect_env', dict),
+        mock.patch.object(mmengine_runner, 'get_git_hash', str),
         mock.patch.object(sys, 'argv', [tool, *arguments]),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
@@ -96,6 +73,12 @@ def run(command: str, folder: Path) -> Outcome:
             _main(tool)()
         except SystemExit as end:
             status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        finally:
+            os.chdir(before)
+            for handler in (handler for logger in MMLogger._instance_dict.values() for handler in logger.handlers):
+                with contextlib.suppress(OSError):  # of a full disk
+                    handler.close()
+            clear_managers()
     return Outcome(status, out.getvalue(), err.getvalue())
 
 

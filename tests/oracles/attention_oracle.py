@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from vitplug.attention import TokenGrid
+from vitplug.attention import TokenGrid, attend
+
+SCALE = 0.7  # of the scores of a layer
 
 
 def places(grid: TokenGrid) -> list[tuple[int, int] | None]:
@@ -92,6 +94,15 @@ def assert_same(
     assert_close(gradients(got, leaves), gradients(expected, leaves), **tolerance)
 
 
+def blended(alpha: Tensor, own: Tensor, before: Tensor | None, bias, bias_mode: str) -> tuple[Tensor, Tensor]:
+    """One step of residual attention: the logits, and what is handed on; ``before`` was, None at a start."""
+    if bias_mode == 'blend':
+        own = own + bias
+    mixed = own if before is None else alpha * own + (1 - alpha) * before
+    logits = mixed if bias_mode == 'blend' else mixed + bias
+    return logits, mixed if bias_mode == 'after' else logits
+
+
 @dataclass
 class Layer:
     """Inputs of one attention; ``bias`` is the sum of its biases as the oracles have it, of all pairs."""
@@ -102,3 +113,14 @@ class Layer:
     biases: list = field(default_factory=list)
     bias: Tensor | float = 0.0
     leaves: list[Tensor] = field(default_factory=list)
+
+    def scores(self) -> Tensor:
+        return scores(self.q, self.k, SCALE)
+
+    def attend(self, **settings) -> tuple[Tensor, dict]:
+        """The package's output, and the carry."""
+        return attend(self.q, self.k, self.v, scale=SCALE, biases=tuple(self.biases), **settings)
+
+    def add(self, bias, expanded: Tensor, *leaves: Tensor) -> None:
+        """A bias, as the package and as the oracles have it, and what both depend on."""
+        self.biases, self.bias, self.leaves = [*self.biases, bias], self.bias + expanded, [*self.leaves, *leaves]

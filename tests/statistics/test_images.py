@@ -34,22 +34,17 @@ def test_intervals_are_those_of_scipy():
     assert alone.mean.tolist() == [1.2, 0.71] and np.isnan(alone.low).all() and np.isnan(alone.high).all()
 
 
-def test_jackknife_of_a_mean_is_the_interval_of_student():
-    numbers = STORED[:, 0]
-    found = jackknife(lambda some: {'mean': np.mean(some, 0)}, numbers)['mean']
-    expected = student(numbers)
-    for name in ('mean', 'low', 'high', 'n'):
-        assert np.allclose(getattr(found, name), getattr(expected, name), rtol=1e-12)
-
-
-def test_jackknife_of_a_ratio():
-    """Of sums 12 and 14.5 without one of four pairs."""
+def test_jackknife_of_a_ratio_and_of_means():
+    """Of sums 12 and 14.5 without one of four pairs; that of means is the interval of Student."""
     pairs = [(1, 2), (2, 2.5), (4, 3), (5, 7)]
-    found = jackknife(lambda some: {'ratio': sum(a for a, _ in some) / sum(b for _, b in some)}, pairs)['ratio']
+    both = jackknife(lambda some: {'ratio': np.divide(*np.sum(some, 0)), 'mean': np.mean(some, 0)}, pairs)
+    found, expected = both['ratio'], student(np.array(pairs))
     left = np.array([11 / 12.5, 10 / 12, 8 / 11.5, 7 / 7.5])
     half = stats.t.ppf(0.975, 3) * np.sqrt(3 / 4 * ((left - left.mean()) ** 2).sum())
     assert found.mean == pytest.approx(12 / 14.5) and found.n == 4
     assert (found.high - found.mean, found.mean - found.low) == pytest.approx((half, half))
+    for name in ('mean', 'low', 'high', 'n'):
+        assert np.allclose(getattr(both['mean'], name), getattr(expected, name), rtol=1e-12)
 
 
 def test_many_units_are_left_out_in_groups():
