@@ -40,7 +40,8 @@ def refused(name: str) -> set[str]:
     if name.startswith('mixer'):
         return PLUGS.keys() - set(TOKENS)
     prefixes = {'Registers'} if name.startswith(WITHOUT_PREFIX) and not name.startswith('mvitv2') else set()
-    return {'UniformHead', *prefixes, *(POOLED if name.startswith('mvitv2') else ())}
+    cosines = {'QKNorm'} if name.startswith('swinv2') else set()
+    return {'UniformHead', 'PatchRefinement', *prefixes, *cosines, *(POOLED if name.startswith('mvitv2') else ())}
 
 
 def build(name: str) -> nn.Module:

@@ -1,8 +1,10 @@
 """Plugs in models of timm: nothing changes without plugs, vitplug's own hosts with them, and timm's tools go on."""
 
+import argparse
 import copy
 import importlib.util
 import pickle
+from unittest import mock
 
 import pytest
 import torch
@@ -30,6 +32,7 @@ from vitplug.plugs.plug_set import is_plug
 
 VIT, SWIN, SWIN_V2 = 'vit_tiny_patch16_224', 'swin_tiny_patch4_window7_224', 'swinv2_tiny_window8_256'
 MVIT, PIT, MIXER = 'mvitv2_small_cls', 'pit_ti_distilled_224', 'mixer_s16_224'
+COMPILED = mock.patch.object(torch.compiler, 'is_compiling', lambda: True)
 
 
 def test_the_summary_names_the_part_that_has_the_plugs():
@@ -140,6 +143,9 @@ def test_steps_are_their_blocks_to_other_code():
         block.attn.fused_attn, block.note = False, 'kept'
     assert [block.note for block in model.blocks] == ['kept'] * 3 and model.blocks[2].note == 'kept'
     assert len(model.blocks) == 3
+    with torch.no_grad():  # no backward needs the carries of earlier blocks
+        steps = list(model.blocks)
+    assert [step.walk.enter(step.index) for step in steps] and list(steps[0].walk.entered) == [2]
 
 
 @pytest.mark.parametrize('fused', [True, False])
@@ -181,12 +187,15 @@ def test_copies_are_models_of_their_own(name):
 
 def test_saved_and_loaded(tmp_path):
     model, x, path = plugged(timm_model(VIT)), images(), tmp_path / 'model.pth'
-    torch.save(model.state_dict(), path)
+    torch.save(dict(state_dict={}, state_dict_ema=model.state_dict()), path)
     new = vitplug.plug_in(timm_model(VIT, global_pool='token'), TOGETHER)
     load_checkpoint(new, str(path))
     assert torch.equal(new(x), model(x))
     only = vitplug.load_plugs(vitplug.plug_in(timm_model(VIT), TOGETHER), path)
     assert torch.equal(only(x), model(x))
+    torch.save(dict(model={k: v * torch.nan for k, v in model.state_dict().items()}, args=argparse.Namespace()), path)
+    with pytest.raises(ValueError, match=r"model\.pth has numbers that are not finite in \['0\."):
+        vitplug.load_plugs(only, path)
     with pytest.raises(ValueError, match=r'load_plugs: .*lacks, or has besides, .*plug in the plugs'):
         vitplug.load_plugs(vitplug.plug_in(timm_model(VIT), 'rel-pos-bias'), path)
 
@@ -232,6 +241,9 @@ def test_attention_maps_by_name_under_fused_attention():
     with pytest.raises(ValueError, match='no such intermediates'):
         vitplug.intermediates(model, x, names=('map',))
     assert list(vitplug.intermediates(model, x, layers=[1])[1]['probs']) == [1]
+    if hasattr(torch.compiler, 'set_stance'):
+        model.compile(backend='eager')
+        assert list(vitplug.intermediates(model, x, 'probs')[1]['probs']) == [0, 1, 2]
 
 
 def test_analyses_take_it():
@@ -303,6 +315,8 @@ def test_what_plugs_do_not_do_is_refused():
         model(x, attn_mask=torch.zeros(3, 17, 17))
     with pytest.raises(ValueError, match='such as those of a position bias'):
         model(x, attn_mask=torch.full((17, 17), -0.5, dtype=x.dtype))
+    with COMPILED, pytest.raises(ValueError, match='by True and False in compiled code'):
+        model(x, attn_mask=torch.full((17, 17), -1e9, dtype=x.dtype))
     with pytest.raises(ValueError, match='has no plugs'):
         vitplug.unplug(timm_model(VIT))
     swin = vitplug.plug_in(timm_model(SWIN, strict_img_size=False, always_partition=True), 'gab')
@@ -353,8 +367,11 @@ def replace_forward(model):
     attention.forward = lambda x, **settings: 2 * type(attention).forward(attention, x, **settings)
 
 
-def add_hook(model):
-    model.blocks[1].mlp.register_forward_hook(lambda module, args, out: 2 * out)
+def add_hook(model, part=None):
+    (part or model.blocks[1].mlp).register_forward_hook(lambda module, args, out: 2 * out)
+
+
+Own = type('Own', (torch.nn.Sequential,), dict(forward=lambda self, x: 2 * self[0](x)))
 
 
 @pytest.mark.parametrize(
@@ -363,6 +380,10 @@ def add_hook(model):
         (replace_class, 'MergedBlock takes no plugs: it has another forward than timm.models.vision_transformer.Block'),
         (replace_forward, 'Attention takes no plugs: its forward was replaced'),
         (add_hook, 'Mlp takes no plugs: it has hooks, which would not run'),
+        (lambda model: add_hook(model, model.blocks), 'Sequential takes no plugs: it has hooks'),
+        (lambda model: vars(model.blocks).update(forward=model.norm), 'Sequential takes no plugs: its forward was'),
+        (lambda model: setattr(model, 'blocks', Own(*model.blocks)), 'Own takes no plugs: it has another forward than'),
+        (lambda model: setattr(model.blocks, '2', model.blocks[0]), 'plugs: a block is several times in blocks'),
     ],
 )
 def test_a_changed_module_is_not_taken_for_the_known_one(change, message):
@@ -408,9 +429,11 @@ def test_both_parts_of_a_model_are_loaded_recorded_and_unplugged(tmp_path):
 def test_a_later_call_finds_no_grid_of_an_earlier_one():
     model = vitplug.plug_in(timm_model(VIT), 'gab')
     tokens = torch.randn(2, 17, 32).double()
-    model(images())
-    with pytest.raises(ValueError, match='16 tokens on an unknown grid'):
-        model.blocks(tokens)
+    for context in (mock.MagicMock(), COMPILED):
+        with context:
+            model(images())
+            with pytest.raises(ValueError, match=r'16 tokens on an unknown grid .* call, or compile, the whole model'):
+                model.blocks(tokens)
 
 
 def test_other_ways_to_hold_blocks_say_why_not():
@@ -421,3 +444,5 @@ def test_other_ways_to_hold_blocks_say_why_not():
         with pytest.raises(ValueError, match=r'blocks with plugs take no others: call vitplug.unplug\(model\)'):
             change(model.blocks)
     assert len(model.blocks) == 3 and len(model.blocks[:2]) == 2
+    with pytest.raises(ValueError, match=r'blocks\[None:None:2\]: plugs need all from the first block on'):
+        model.blocks[::2]

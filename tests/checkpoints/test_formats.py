@@ -255,6 +255,13 @@ def test_last_norm_of_early_files():
     assert 'backbone.norm1.weight' in whole
 
 
+def test_modules_of_hugging_face_have_other_names_than_its_files():
+    theirs = {'embeddings.cls_token': torch.ones(1, 1, 2), 'encoder.layer.0.layer_scale1.lambda1': torch.ones(2)}
+    theirs |= {f'encoder.layer.0.attention.{name}_proj.weight': torch.eye(2) for name in 'qkvo'}
+    names = ('cls_token', *(f'layers.0.attn.{name}.weight' for name in ('gamma1', 'qkv', 'proj')))
+    assert list(convert(theirs).state) == [f'backbone.{name}' for name in names]
+
+
 # --- refusals ---
 
 
@@ -280,6 +287,8 @@ def test_beit_has_no_host():
     beit = Beit(img_size=32, patch_size=8, embed_dim=24, depth=1, num_heads=3, use_rel_pos_bias=True, init_values=0.1)
     with pytest.raises(ValueError, match=r'relative positions of a BEiT, .* no host; vitplug\.plug_in takes a model'):
         convert(beit.state_dict())
+    with pytest.raises(ValueError, match='relative positions of a BEiT'):
+        convert({'beit.layers.0.relative_position_bias.relative_position_bias_table': torch.ones(2)})
 
 
 def test_a_prefix_that_no_key_has():

@@ -32,9 +32,10 @@ class Network(nn.Module):
         super().__init__()
         self.embeddings, self.norm, self.factor = Embeddings(), nn.LayerNorm(8), factor
         self.layer = nn.ModuleList(nn.Linear(8, 8) for _ in range(2))
+        self.called = nn.Sequential(nn.Sequential(nn.Linear(8, 8)), nn.GELU())
 
     def forward(self, x):
-        x = self.norm(self.embeddings(x))
+        x = self.called(self.norm(self.embeddings(x)))
         for layer in self.layer:
             x = layer(x)
         return x * (self.norm.weight * self.factor) if self.factor != 1 else x
@@ -57,6 +58,10 @@ def test_names_and_values_are_those_of_torch(tmp_path):
 def test_a_tensor_that_has_lost_its_name_is_refused(tmp_path):
     with pytest.raises(OSError, match=r'a.onnx: 1 tensors have lost their names, such as onnx::Mul_\d+ of \(8,\)'):
         export(Network(factor=2.0), tmp_path / 'a.onnx')
+    pytest.importorskip('onnxscript')
+    torch.onnx.export(nn.Linear(8, 8), (torch.ones(1, 3, 8),), tmp_path / 'b.onnx', dynamo=True, verbose=False)
+    with pytest.raises(OSError, match=r'b.onnx: 1 tensors have lost their names, such as val_\d+ of \(8, 8\)'):
+        read_checkpoint(tmp_path / 'b.onnx')
 
 
 def test_a_broken_file_is_refused(tmp_path):

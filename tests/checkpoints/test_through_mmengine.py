@@ -116,6 +116,13 @@ def test_a_file_of_another_network_is_refused(tmp_path):
         runner(classifier(cfg), tmp_path, load_from=path).load_or_resume()
 
 
+def test_settings_of_load_checkpoint(tmp_path):
+    model, path = MODELS.build(classifier(dict(type='vitplug.SwinTransformer', **SWIN))), str(tmp_path / 'part.pth')
+    torch.save({f'old-{key}': value for key, value in model.backbone.state_dict().items()}, path)
+    with pytest.raises(ValueError, match=r'strict=True, and these are missing or unused: head\.fc\.weight, head'):
+        load_checkpoint(model, path, strict=True, revise_keys=[('^old-', 'backbone.')])
+
+
 def test_a_wider_network_with_another_plug_is_refused(tmp_path):
     """A tensor that the model has no place for does not hide those that do not fit."""
     cfg = dict(type='vitplug.SwinTransformer', **SWIN)
@@ -139,6 +146,9 @@ def test_a_whole_model_without_a_config_has_the_grid_of_its_shape(tmp_path):
     model = MODELS.build(dict(VIT, type='vitplug.VisionTransformer', img_size=(16, 64)))
     torch.save(model.state_dict(), tmp_path / 'wide.pth')
     load_checkpoint(model, str(tmp_path / 'wide.pth'))
+    torch.save({key: value * torch.nan for key, value in model.state_dict().items()}, tmp_path / 'wide.pth')
+    with pytest.raises(ValueError, match='has numbers that are not finite'):
+        load_checkpoint(model, str(tmp_path / 'wide.pth'))
 
 
 @pytest.mark.parametrize('with_cls_token', [True, False])

@@ -2,7 +2,7 @@
 
 from . import huggingface, timm  # their maps of names
 from .host import AdaptedModel
-from .maps import AttentionMap, BlockMap, Branch, MlpMap, ModelMap, StageMap, known_models, register
+from .maps import AttentionMap, BlockMap, Branch, ListMap, MlpMap, ModelMap, StageMap, known_models, register
 from .plugging import host_of, intermediates, load_plugs, plug_in, unplug
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     'AttentionMap',
     'BlockMap',
     'Branch',
+    'ListMap',
     'MlpMap',
     'ModelMap',
     'StageMap',

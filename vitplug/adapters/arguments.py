@@ -53,10 +53,11 @@ def with_mask(site: Site, extras: Extras) -> Site:
     is_additive = mask.is_floating_point() and mask.ndim == 4
     sees = mask > torch.finfo(mask.dtype).min / 2 if is_additive else mask.bool()
     # Once a forward: reading a value waits for a GPU, and cannot be compiled.
-    if is_additive and site.index == 0 and not torch.compiler.is_compiling() and (mask != 0)[sees].any():
+    if is_additive and site.index == 0 and (torch.compiler.is_compiling() or (mask != 0)[sees].any()):
         raise ValueError(
-            'attention mask: has other values than 0 and the lowest one, such as those of a position bias. Plugs would '
-            'not see them: mask tokens alone, and give the bias to the model in another way'
+            'attention mask: has other values than 0 and the lowest one, such as those of a position bias, or is '
+            'compiled, where nothing can check that. Plugs would not see them: mask tokens alone, by True and False in '
+            "compiled code (attn_implementation='sdpa'), and give the bias to the model in another way"
         )
     if mask.ndim == 2:
         return replace(site, valid=sees, attends_padding=False)

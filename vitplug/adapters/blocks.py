@@ -24,7 +24,7 @@ from .walk import Step
 
 
 class Plugged:
-    """Base of the classes that :func:`give_class` makes; their modules can be copied and pickled."""
+    """Base of the classes that :func:`plugged_class` makes; their modules can be copied and pickled."""
 
     maps: tuple[Any, ...]
 
@@ -120,6 +120,7 @@ class PluggedBlock(Plugged):
         if names.change_qkv is not None:
             q, k, v = names.change_qkv(module, (q, k, v), site, extras)
             q, k = q.to(v.dtype), k.to(v.dtype)  # turns and scales of float32 promote them under autocast
+        drop = find(module, names.dropout) if names.dropout else 0.0
         out, carry = attend(
             q,
             k,
@@ -129,7 +130,7 @@ class PluggedBlock(Plugged):
             plugs=plugs,
             carry=carry,
             biases=() if names.biases is None else names.biases(self, q, site, extras),
-            dropout_p=_rate(find(module, names.dropout)) if self.training and names.dropout else 0.0,
+            dropout_p=(drop.p if isinstance(drop, nn.Module) else drop) if self.training else 0.0,
             record=record,
         )
         out = without_blind(out, v, extras)
@@ -159,7 +160,8 @@ class PluggedStage(Plugged):
 
     def _run(self, step: Step, x: Tensor, hw: tuple[int, int] | None = None) -> tuple[Tensor, tuple[int, int] | None]:
         """All blocks: tokens ``(B, N, D)`` with their rows and columns, or ``(B, h, w, D)``, in and out."""
-        names, walk, first = self.maps[0], step.walk, step.walk.host.first_block(step.index)
+        names, walk = self.maps[0], step.walk
+        first = sum(len(section.blocks) for section in walk.host.sections()[: step.index])
         saves = getattr(self, 'grad_checkpointing', False) and torch.is_grad_enabled()
         for index, block in enumerate(find(self, names.blocks), first):
             enters = index == first and step.index > 0
@@ -193,16 +195,6 @@ def plugged_class(kind: type, base: type, maps: tuple) -> type:
     return type(base.__name__, (kind, base), {'maps': maps, '__module__': base.__module__})
 
 
-def give_class(module: nn.Module, kind: type, *maps: Any) -> None:
-    """Gives a module the forward of ``kind``."""
-    module.__class__ = plugged_class(kind, type(module), maps)
-
-
-def take_class(module: nn.Module) -> None:
-    """Undoes :func:`give_class`."""
-    module.__class__ = type(module).__bases__[1]
-
-
 def _new(kind: type, base: type, maps: tuple) -> nn.Module:
     made = plugged_class(kind, base, maps)
     return made.__new__(made)
@@ -216,7 +208,3 @@ def _project(names: AttentionMap, module: nn.Module, x: Tensor) -> tuple[Tensor,
         made = [find(module, name)(x) for name in names.projections.split()]
     parts = made if len(made) == 3 else made[0].chunk(3, dim=-1)
     return tuple(part.unflatten(-1, (find(module, names.heads), -1)) for part in parts)
-
-
-def _rate(dropout: nn.Dropout | float) -> float:
-    return dropout.p if isinstance(dropout, nn.Module) else dropout

@@ -1,7 +1,7 @@
 """A model that vitplug does not own, as the analyses see it: a :class:`~vitplug.hosting.PluggedModel`."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -75,10 +75,6 @@ class AdaptedModel(PluggedModel):
         merges = [*(SimpleNamespace(place=partial(stage.place, part)) for part in parts[1:]), None]
         return [Section(blocks, blocks[-1].embed_dims, i, merges[i]) for i, blocks in enumerate(stages)]
 
-    def first_block(self, stage: int) -> int:
-        """Index of the first block of a stage."""
-        return sum(len(section.blocks) for section in self.sections()[:stage])
-
     def strides(self, index: int) -> tuple[int, int]:
         return self.plugged_blocks()[index].strides
 
@@ -115,10 +111,15 @@ class AdaptedModel(PluggedModel):
     @contextmanager
     def recording(self, recorder: Recorder | None) -> Iterator[None]:
         before, self.active_recorder = self.active_recorder, recorder
+        # Compiled code records nothing. torch before 2.6 cannot be told to run the model without it.
+        stance = getattr(torch.compiler, 'set_stance', None) if recorder else None
         try:
-            yield
+            with stance('force_eager') if stance else nullcontext():
+                yield
         finally:
             self.active_recorder = before
+        if recorder and not stance and not any(record.site for record in recorder.layers.values()):
+            raise ValueError(f'{type(self.model).__name__} is compiled, and records nothing: use torch 2.6 or newer')
 
     def edited(self, edits: Edits) -> AbstractContextManager[None]:
         parts, switches = self.model.modules(), ('grad_checkpointing', 'gradient_checkpointing')
@@ -170,7 +171,7 @@ class AdaptedModel(PluggedModel):
         if hw is None or hw[0] * hw[1] != count:
             raise ValueError(
                 f'{count} tokens on an unknown grid (the patch embedding made {hw}): plugs need all tokens of an '
-                'image, so leave out dropping of patches, and call the model on images'
+                'image, so leave out dropping of patches, and call, or compile, the whole model on images'
             )
         return hw
 

@@ -56,9 +56,9 @@ def _gated(module: nn.Module, x: Tensor) -> Tensor:
     return module.act_fn(module.gate_proj(x)) * module.up_proj(x)
 
 
-_MLP = MlpMap('fc1 activation_fn', 'fc2', last='fc2')
+_PLAIN = {'MLP': MlpMap('fc1 activation_fn', 'fc2', last='fc2')}
 _GATED = MlpMap(_gated, 'down_proj', last='down_proj')
-_PLAIN_UP = MlpMap('up_proj act_fn', 'down_proj', last='down_proj')
+_UP = {'MLP': MlpMap('up_proj act_fn', 'down_proj', last='down_proj'), 'GatedMLP': _GATED}
 _OWN = MlpMap('intermediate.dense intermediate.intermediate_act_fn', 'output.dense', last='output.dense')
 
 # --- blocks ---
@@ -177,7 +177,6 @@ def _register(
     register(f'{module}VisionModel' if is_tower else f'{module}Model', names)
 
 
-_PLAIN = {'MLP': _MLP}
 _TWO_TOKENS = partial(_prefix, ('cls_token', 'distillation_token'))
 _register('vit', 'ViT', _STOCK, _VIT, _PLAIN, 'layers')
 _register('deit', 'DeiT', _STOCK, _VIT, _PLAIN, 'layers', _TWO_TOKENS)
@@ -186,11 +185,9 @@ for _family, _name in (('dinov2', 'Dinov2'), ('dinov2_with_registers', 'Dinov2Wi
 _BIASED = replace(_STOCK, biases=_beit_bias)
 _register('beit', 'Beit', _BIASED, _BEIT, _PLAIN, 'layers', keeps_prefix=False, lacks=_shares_bias)
 _ROTATED = replace(_IN_TOWER, scale='scaling', proj='o_proj', change_qkv=_rotate)
-_MLPS = {'MLP': _PLAIN_UP, 'GatedMLP': _GATED}
-_register('dinov3_vit', 'DINOv3ViT', _ROTATED, _DINO, _MLPS, 'model.layer', patch='embeddings.patch_embeddings')
+_register('dinov3_vit', 'DINOv3ViT', _ROTATED, _DINO, _UP, 'model.layer', patch='embeddings.patch_embeddings')
 for _family, _name, _tokens in (('clip', 'CLIP', _CLS), ('siglip', 'Siglip', no_prefix)):
-    _patch = 'embeddings.patch_embedding'
-    _register(_family, _name, _IN_TOWER, _CLIP, _PLAIN, 'encoder.layers', _tokens, _patch)
+    _register(_family, _name, _IN_TOWER, _CLIP, _PLAIN, 'encoder.layers', _tokens, 'embeddings.patch_embedding')
 _WORDS = dict(patch=None, resolution=_length, keeps_prefix=False, lacks=_decodes)
 for _family, _name in (('bert', 'Bert'), ('roberta', 'Roberta'), ('electra', 'Electra')):
     _register(_family, _name, _OF_SELF, _BERT, {'Layer': _OWN}, 'encoder.layer', **_WORDS)
@@ -229,9 +226,8 @@ def _swin_v2_stage(
     return stage.downsample(before, input_dimensions), before, (*input_dimensions, *half)
 
 
-_IN_WINDOWS = replace(
-    _STOCK, biases=partial(table_bias, 'attention.relative_position_bias.relative_position_bias_table')
-)
+_TABLE_BIAS = partial(table_bias, 'attention.relative_position_bias.relative_position_bias_table')
+_IN_WINDOWS = replace(_STOCK, biases=_TABLE_BIAS)
 _OF_COSINES = replace(
     _OF_SELF,
     scale=1.0,
@@ -240,8 +236,6 @@ _OF_COSINES = replace(
     biases=partial(continuous_bias, 'attention.self', 'continuous_position_bias_mlp'),
 )
 _STAGED = dict(blocks='encoder.layers', prefix=no_prefix, keeps_prefix=False)
-_STAGE = StageMap('blocks', _swin_stage, reads=('downsample',))
+_STAGE, _STAGE_V2 = StageMap('blocks', _swin_stage, reads=('downsample',)), StageMap('blocks', _swin_v2_stage)
 _register('swin', 'Swin', _IN_WINDOWS, _SWIN, _PLAIN, stage=_STAGE, **_STAGED)
-_register(
-    'swinv2', 'Swinv2', _OF_COSINES, _SWIN_V2, {'Layer': _OWN}, stage=StageMap('blocks', _swin_v2_stage), **_STAGED
-)
+_register('swinv2', 'Swinv2', _OF_COSINES, _SWIN_V2, {'Layer': _OWN}, stage=_STAGE_V2, **_STAGED)

@@ -1,8 +1,8 @@
 """Maps of names: where a model of another library keeps the parts that plugs need.
 
 A map belongs to a class and is found by the class's name, so no library is imported to look for it: one for a model,
-its stages, a block, its attention and its MLP. A library's new family is an entry of each kind that it changes; most
-share all but the first.
+its list of blocks, its stages, a block, its attention and its MLP. A library's new family is an entry of each kind that
+it changes; most share all but the first.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -205,10 +205,14 @@ class ModelMap:
     lacks: Callable[[nn.Module], str | None] = _nothing
 
 
-_MAPS: dict[type, dict[str, Any]] = {kind: {} for kind in (ModelMap, BlockMap, AttentionMap, MlpMap)}
+class ListMap:
+    """A list of blocks or stages whose forward, if it has one, calls them one after the other."""
 
 
-def register(name: str | type, *maps: ModelMap | BlockMap | AttentionMap | MlpMap) -> None:
+_MAPS: dict[type, dict[str, Any]] = {kind: {} for kind in (ModelMap, BlockMap, AttentionMap, MlpMap, ListMap)}
+
+
+def register(name: str | type, *maps: ModelMap | BlockMap | AttentionMap | MlpMap | ListMap) -> None:
     """Registers maps of a class.
 
     Args:
@@ -226,7 +230,7 @@ def map_of(module: nn.Module, kind: type[Map]) -> tuple[type, Map] | None:
 
 
 def map_of_part(block: nn.Module, name: str, kind: type[Map]) -> Map:
-    """The map of a part of a block that takes the place of the part's forward; of the block itself for ``''``.
+    """The map of a part of a block or model that takes the place of the part's forward; of a block itself for ``''``.
 
     Raises:
         ValueError: If there is none, or the part computes something else than its map says.
@@ -270,3 +274,7 @@ def no_prefix(model: nn.Module) -> tuple[str, ...]:
 
 def _full_name(kind: type) -> str:
     return f'{kind.__module__}.{kind.__qualname__}'
+
+
+for _list in (nn.ModuleList, nn.Sequential, 'timm.models.pit.SequentialTuple'):
+    register(_list, ListMap())

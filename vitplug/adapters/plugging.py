@@ -1,8 +1,9 @@
 """Plugs into a model that vitplug does not own, and out of it."""
 
 import copy
+from argparse import Namespace
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,14 @@ from vitplug.attention.intermediates import Reduce
 from vitplug.hosting import PluggedModel, plugs_text
 from vitplug.plugs.plug_set import is_plug
 
-from .blocks import Plugged, PluggedBlock, PluggedStage, describe_block, give_class, take_class
+from .blocks import Plugged, PluggedBlock, PluggedStage, describe_block, plugged_class
 from .host import AdaptedModel
-from .maps import ModelMap, find, known_models, map_of
+from .maps import ListMap, ModelMap, find, known_models, map_of, map_of_part
 from .walk import PluggedBlocks, note_grid
+
+# Keys of the weights in a checkpoint. Averaged weights come first: timm and DeiT evaluate them.
+# mmengine's `state_dict` already has the averaged weights.
+WEIGHT_KEYS = ('state_dict_ema', 'model_ema', 'state_dict', 'model', 'ema', 'module', 'model_state_dict', 'model_state')
 
 
 def plug_in(model: nn.Module, plugs: str | Sequence) -> nn.Module:
@@ -42,7 +47,7 @@ def plug_in(model: nn.Module, plugs: str | Sequence) -> nn.Module:
     Raises:
         ValueError: If the model has plugs, has no map of names, or lacks what a plug needs.
     """
-    inner, names = _inner(model)
+    place, inner, names = _inner(model)
     if isinstance(find(inner, names.blocks), PluggedBlocks):
         raise ValueError(f'plug_in: the model has plugs ({inner.plug_summary}); call vitplug.unplug(model) first')
     _give_classes(inner, names)
@@ -63,7 +68,6 @@ def plug_in(model: nn.Module, plugs: str | Sequence) -> nn.Module:
     for part in (inner, *host.plugged_blocks()):  # where the part is, in its precision and mode
         like = next(p for p in part.parameters() if p.is_floating_point())
         part.plugs.to(device=like.device, dtype=like.dtype).train(part.training)
-    [place] = [name for name, part in model.named_modules() if part is inner]
     model.plug_summary = f'{place}: {host.plug_summary}' if place else host.plug_summary
     inner.plug_summary = host.plug_summary
     host.sections()  # of the new list, before anything is compiled
@@ -136,7 +140,7 @@ def intermediates(
     """The model's output, and intermediates by name and block, also where attention is fused.
 
     Args:
-        model: A model with plugs; ``plug_in(model, [])`` will do.
+        model: A model with plugs; ``plug_in(model, [])`` will do. One that is compiled runs as if it were not.
         inputs: Its input, or its inputs by name.
         names: Names of :data:`vitplug.attention.intermediates.NAMES`, such as ``'probs'`` ``(B, W, H, Nq, Nk)``.
         layers: Block indices through all stages, or ``'all'``.
@@ -149,7 +153,7 @@ def intermediates(
     Raises:
         ValueError: If the model has no plugs, or a name or a layer is unknown.
     """
-    hosts, names = _hosts(model), tuple(names)
+    hosts, names = _hosts(model), names if isinstance(names, str) else tuple(names)
     recorders = {part: host.recorder(names, layers, reduce) for part, host in hosts.items()}
     with ExitStack() as stack:
         for part, recorder in recorders.items():
@@ -175,7 +179,7 @@ def load_plugs(model: nn.Module, path: str | PathLike) -> nn.Module:
         The same model.
 
     Raises:
-        ValueError: If the file lacks a weight of the plugs, or has others.
+        ValueError: If the file lacks a weight of the plugs, has others, or has numbers that are not finite.
         RuntimeError: If one has another shape; names it.
     """
     parts = _hosts(model)
@@ -186,6 +190,8 @@ def load_plugs(model: nn.Module, path: str | PathLike) -> nn.Module:
             f'load_plugs: {path} lacks, or has besides, {differing}; plug in the plugs with which it was saved, not '
             f'{"; ".join(host.plug_summary for host in parts.values())}'
         )
+    if broken := ['.'.join(place) for place, value in saved.items() if not value.double().isfinite().all()]:
+        raise ValueError(f'load_plugs: {path} has numbers that are not finite in {broken}; use an earlier checkpoint')
     model.load_state_dict({keys[place]: value for place, value in saved.items()}, strict=False)
     return model
 
@@ -208,12 +214,21 @@ def _read(path: Path) -> Mapping[str, Tensor]:
         from safetensors.torch import load_file
 
         return load_file(path)
-    data = torch.load(path, map_location='cpu', weights_only=True)
-    return data.get('state_dict', data)
+    torch.serialization.add_safe_globals([Namespace])  # of the options in timm's files
+    return weights_in(torch.load(path, map_location='cpu', weights_only=True))[0]
 
 
-def _inner(model: nn.Module) -> tuple[nn.Module, ModelMap]:
-    """The one part of a model that has a map, and the map."""
+def weights_in(content: Mapping) -> tuple[Mapping, str]:
+    """The state dict in a checkpoint, and its place in it, such as ``'state_dict'``, or ``''``."""
+    place = []
+    while (key := next((key for key in WEIGHT_KEYS if isinstance(content.get(key), Mapping)), None)) is not None:
+        place.append(key)
+        content = content[key]
+    return content, '.'.join(place)
+
+
+def _inner(model: nn.Module) -> tuple[str, nn.Module, ModelMap]:
+    """The one part of a model that has a map: its name, itself, and the map."""
     mapped = {name: (part, found[1]) for name, part in model.named_modules() if (found := map_of(part, ModelMap))}
     if not mapped:
         raise ValueError(
@@ -225,27 +240,31 @@ def _inner(model: nn.Module) -> tuple[nn.Module, ModelMap]:
             f'plug_in: {type(model).__name__} has several parts that take plugs, {list(mapped)}; give one of them, '
             f'such as plug_in(model.{list(mapped)[-1]}, plugs)'
         )
-    [(inner, names)] = mapped.values()
+    [(place, (inner, names))] = mapped.items()
     if lacks := names.lacks(inner):
         raise ValueError(f'plug_in: {type(inner).__name__} takes no plugs: {lacks}')
-    return inner, names
+    return place, inner, names
 
 
 def _give_classes(inner: nn.Module, names: ModelMap) -> None:
     """Gives blocks and stages their classes, if all have maps."""
-    parts = list(find(inner, names.blocks))
-    blocks = parts if names.stage is None else [block for part in parts for block in find(part, names.stage.blocks)]
+    parts, stage = list(find(inner, names.blocks)), names.stage
+    for part, listed in ((inner, names.blocks), *((part, stage.blocks) for part in parts if stage is not None)):
+        map_of_part(part, listed, ListMap)
+    blocks = parts if stage is None else [block for part in parts for block in find(part, stage.blocks)]
+    if len(set(blocks)) < len(blocks):
+        raise ValueError(f'plug_in: {type(inner).__name__} takes no plugs: a block is several times in {names.blocks}')
     described = [(block, PluggedBlock, describe_block(block)) for block in blocks]
-    described += [(part, PluggedStage, (names.stage,)) for part in parts if names.stage is not None]
+    described += [(part, PluggedStage, (stage,)) for part in parts if stage is not None]
     for module, kind, maps in described:
-        give_class(module, kind, *maps)
+        module.__class__ = plugged_class(kind, type(module), maps)
 
 
 def _take_classes(inner: nn.Module) -> None:
     """Undoes :func:`_give_classes`."""
     for module in inner.modules():
         if isinstance(module, Plugged):
-            take_class(module)
+            module.__class__ = type(module).__bases__[1]
 
 
 def _set(module: nn.Module, name: str, value: nn.Module) -> None:
@@ -265,7 +284,5 @@ def _note_in_config(model: nn.Module, inner: nn.Module, plugs: str | Sequence) -
     for part in model.modules():
         if id(getattr(part, 'config', None)) in copies:
             part.config = copies[id(part.config)]
-    try:
+    with suppress(ValueError):  # where they cannot
         inner.config.plugs = plugs_text(plugs)
-    except ValueError:
-        return

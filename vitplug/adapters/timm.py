@@ -107,15 +107,14 @@ _ROTATED = replace(_STOCK, projections=_biased_qkv, change_qkv=_rotate)
 _OF_COSINES = replace(_STOCK, scale=1.0, projections=_biased_qkv, change_qkv=partial(cosines, 'logit_scale'))
 _POOLED = replace(_STOCK, dropout=None, after_proj='', change_qkv=_pool, change_out=_add_queries)
 _TABLE_BIAS = partial(table_bias, 'attn.relative_position_bias_table')
+_CONTINUOUS_BIAS = partial(continuous_bias, 'attn', 'cpb_mlp')
 for _name, _attention in {
     f'{_LAYERS}.attention.Attention': _STOCK,
     f'{_LAYERS}.attention.AttentionRope': replace(_ROTATED, lacks=_grouped),
     f'{_MODELS}.eva.EvaAttention': _ROTATED,
     f'{_MODELS}.vision_transformer_relpos.RelPosAttention': replace(_STOCK, biases=_pair_bias),
     f'{_MODELS}.swin_transformer.WindowAttention': replace(_STOCK, biases=_TABLE_BIAS),
-    f'{_MODELS}.swin_transformer_v2.WindowAttention': replace(
-        _OF_COSINES, biases=partial(continuous_bias, 'attn', 'cpb_mlp')
-    ),
+    f'{_MODELS}.swin_transformer_v2.WindowAttention': replace(_OF_COSINES, biases=_CONTINUOUS_BIAS),
     f'{_MODELS}.beit.Attention': replace(_STOCK, biases=_beit_bias, projections=_biased_qkv),
     f'{_MODELS}.mvitv2.MultiScaleAttention': replace(_POOLED, biases=_decomposed_bias, lacks=_odd_pooling),
 }.items():
@@ -179,13 +178,9 @@ def _pool_strides(block: nn.Module) -> tuple[int, int]:
 
 
 def _pool_widths(block: nn.Module) -> Mapping[str, int]:
-    inner = block.attn.dim_out
-    return dict.fromkeys(('prefix', 'block_in', 'heads'), block.dim) | dict(
-        msa=inner,
-        msa_residual=inner,
-        mlp_front=inner,
-        **dict.fromkeys(('mlp_end', 'mlp_residual', 'block_out'), block.dim_out),
-    )
+    before = dict.fromkeys(('prefix', 'block_in', 'heads'), block.dim)
+    between = dict.fromkeys(('msa', 'msa_residual', 'mlp_front'), block.attn.dim_out)
+    return before | between | dict.fromkeys(('mlp_end', 'mlp_residual', 'block_out'), block.dim_out)
 
 
 def _beside_pooling(block: nn.Module, x_BND: Tensor, normed: Tensor, site: Site) -> Tensor:
@@ -198,17 +193,10 @@ def _beside_mlp(block: nn.Module, x_BND: Tensor, normed: Tensor, site: Site) -> 
     return x_BND if block.shortcut_proj_mlp is None else block.shortcut_proj_mlp(normed)
 
 
-register(
-    f'{_MODELS}.mvitv2.MultiScaleBlock',
-    BlockMap(
-        'attn',
-        'mlp',
-        Branch('norm1', 'drop_path1', beside=_beside_pooling),
-        Branch('norm2', 'drop_path2', beside=_beside_mlp),
-        strides=_pool_strides,
-        widths=_pool_widths,
-    ),
-)
+_MSA = Branch('norm1', 'drop_path1', beside=_beside_pooling)
+_FFN = Branch('norm2', 'drop_path2', beside=_beside_mlp)
+_WIDENED = BlockMap('attn', 'mlp', _MSA, _FFN, strides=_pool_strides, widths=_pool_widths)
+register(f'{_MODELS}.mvitv2.MultiScaleBlock', _WIDENED)
 
 
 def _mix(block: nn.Module, x_BND: Tensor) -> Tensor:
@@ -294,18 +282,15 @@ def _after_pooling(stage: nn.Module, pixels: PixelGrid) -> PixelGrid:
 
 
 _SWIN = replace(_COLUMNAR, blocks='layers', keeps_prefix=False, stage=StageMap('blocks', _swin_stage))
+# The stage's first block pools, not what is before it.
+_MVIT_STAGE = StageMap('blocks', _mvit_stage, place=partial(merge, step=1))
+_MVIT = replace(_COLUMNAR, blocks='stages', resolution=_mvit_resolution, stage=_MVIT_STAGE)
 _PIT_STAGE = StageMap('blocks', _pit_stage, place=_after_pooling, prefix='pool.fc norm')
 _PIT = replace(_COLUMNAR, blocks='transformers', prefix=_pit_prefix, patch='patch_embed.conv', features=_pit_features)
 for _name, _model in {
     'swin_transformer.SwinTransformer': _SWIN,
     'swin_transformer_v2.SwinTransformerV2': _SWIN,
-    'mvitv2.MultiScaleVit': replace(
-        _COLUMNAR,
-        blocks='stages',
-        resolution=_mvit_resolution,
-        # The stage's first block pools, not what is before it.
-        stage=StageMap('blocks', _mvit_stage, place=partial(merge, step=1)),
-    ),
+    'mvitv2.MultiScaleVit': _MVIT,
     'pit.PoolingVisionTransformer': replace(_PIT, stage=_PIT_STAGE),
 }.items():
     register(f'{_MODELS}.{_name}', _model)

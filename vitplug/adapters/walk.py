@@ -38,10 +38,12 @@ def note_grid(module: nn.Module, args: Any, tokens_BDhw: Tensor) -> None:
 
 def take_grid() -> tuple[int, int] | None:
     """Rows and columns of tokens of the present forward, which no later one finds."""
+    global _compiled_grid
     if torch.compiler.is_compiling():
-        return _compiled_grid
-    hw = _grid.get()
-    _grid.set(None)
+        hw, _compiled_grid = _compiled_grid, None
+    else:
+        hw = _grid.get()
+        _grid.set(None)
     return hw
 
 
@@ -59,6 +61,8 @@ class Walk:
     def enter(self, index: int) -> tuple[Carry, Tensor | None]:
         """The carry, and the tokens of plugs, that block ``index`` takes; the same when it is called again."""
         if index not in self.entered:
+            if not self.has_grad:  # no backward calls an earlier block again, and carries may be large
+                self.entered.clear()
             self.entered[index] = self.left
         return self.entered[index]
 
@@ -135,8 +139,8 @@ class PluggedBlocks(nn.ModuleList):
         blocks = list(self._modules.values())[index]
         if not isinstance(index, slice):
             return blocks
-        if blocks and blocks[0] is not self[0]:
-            raise ValueError(f'blocks[{index.start}:{index.stop}]: plugs need all blocks from the first on')
+        if blocks != list(self._modules.values())[: len(blocks)]:
+            raise ValueError(f'blocks[{index.start}:{index.stop}:{index.step}]: plugs need all from the first block on')
         return PluggedBlocks(blocks, self.host)
 
     def append(self, *added: Any) -> 'PluggedBlocks':

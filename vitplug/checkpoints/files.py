@@ -14,6 +14,7 @@ import torch
 from mmengine.runner.checkpoint import get_torch_safe_globals
 from torch import Tensor
 
+from vitplug.adapters.plugging import WEIGHT_KEYS, weights_in
 from vitplug.files.named import check_weights, is_sharded
 
 from .onnx_weights import read_onnx
@@ -22,9 +23,6 @@ from .onnx_weights import read_onnx
 NOT_ONLY_TENSORS = 'TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD'
 # What torch builds from a file beside its own classes: mmengine's records, arrays, and the options in DeiT's files.
 SAFE = [*get_torch_safe_globals(), argparse.Namespace, *{type(np.dtype(kind)) for kind in np.sctypeDict.values()}]
-# Keys of the weights in a checkpoint. Averaged weights come first: timm and DeiT evaluate them.
-# mmengine's `state_dict` already has the averaged weights.
-WEIGHT_KEYS = ('state_dict_ema', 'model_ema', 'state_dict', 'model', 'ema', 'module', 'model_state_dict', 'model_state')
 # What torch.compile, activation checkpointing and FSDP put into the names of what they wrap, inside a model as well,
 # and DDP before all names.
 WRAPPERS = re.compile(r'^module\.|(?:(?<=\.)|^)(?:_orig_mod|_checkpoint_wrapped_module|_fsdp_wrapped_module)\.')
@@ -130,10 +128,7 @@ def find_weights(content: Mapping, path: str | os.PathLike) -> tuple[dict[str, T
     Raises:
         ValueError: If there are no tensors, or if a number is not finite.
     """
-    place = []
-    while (key := next((key for key in WEIGHT_KEYS if isinstance(content.get(key), Mapping)), None)) is not None:
-        place.append(key)
-        content = content[key]
+    content, place = weights_in(content)
     if not any(isinstance(value, Tensor) for value in content.values()):  # as in DINO's files of student and teacher
         parts = {name: part for name, part in content.items() if isinstance(part, Mapping)}
         parts = {name: part for name, part in parts.items() if any(isinstance(v, Tensor) for v in part.values())}
@@ -145,7 +140,7 @@ def find_weights(content: Mapping, path: str | os.PathLike) -> tuple[dict[str, T
             f'any of {list(WEIGHT_KEYS)}'
         )
     check_finite(state, path)
-    return {WRAPPERS.sub('', key): value for key, value in state.items()}, '.'.join(place)
+    return {WRAPPERS.sub('', key): value for key, value in state.items()}, place
 
 
 def check_finite(state: Mapping[str, Tensor], path: str | os.PathLike) -> None:
@@ -154,7 +149,8 @@ def check_finite(state: Mapping[str, Tensor], path: str | os.PathLike) -> None:
     Raises:
         ValueError: If one is not; names the file and the first few tensors.
     """
-    broken = [key for key, value in state.items() if not value.isfinite().all()]
+    # torch cannot tell it of float8.
+    broken = [key for key, t in state.items() if not (t.float() if t.itemsize == 1 else t).isfinite().all()]
     if broken:
         raise ValueError(
             f'{path} has numbers that are not finite (NaN or infinite) in {len(broken)} of {len(state)} tensors: '

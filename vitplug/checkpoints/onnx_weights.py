@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-#: What torch's exporter calls a tensor that it has folded: transposed, cut or joined.
-FOLDED = re.compile(r'onnx::\w+$')
+#: What torch's exporters call a tensor that they have folded: transposed, cut or joined.
+FOLDED = re.compile(r'(?:onnx::\w+|val_\d+)$')
 
 
 def read_onnx(path: Path) -> dict[str, Tensor]:
@@ -32,12 +33,13 @@ def read_onnx(path: Path) -> dict[str, Tensor]:
     folded = {name: tensors.pop(name) for name in list(tensors) if FOLDED.match(name)}
     tensors.update(_linear_weights(graph, folded))
     tensors.update(_position_tables(graph, folded))
-    left = {name: tuple(tensor.shape) for name, tensor in folded.items() if tensor.numel() > 1}
+    # Shapes and indices are no weights.
+    left = {name: tuple(t.shape) for name, t in folded.items() if t.numel() > 1 and t.dtype != torch.int64}
     if left:
         name, shape = next(iter(left.items()))
         raise OSError(
             f'{path}: {len(left)} tensors have lost their names, such as {name} of {shape}: export the model again '
-            'with do_constant_folding=False, or convert its checkpoint of torch'
+            'with do_constant_folding=False (of dynamo=True: optimize=False), or convert its checkpoint of torch'
         )
     return {name: tensor for name, tensor in tensors.items() if tensor.is_floating_point()}
 
@@ -45,7 +47,7 @@ def read_onnx(path: Path) -> dict[str, Tensor]:
 def _linear_weights(graph, folded: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
     """Weights of linear layers by name; they are taken out of the folded tensors."""
     for node in graph.node:
-        if node.op_type == 'MatMul' and len(node.input) == 2 and node.input[1] in folded:
+        if node.op_type == 'MatMul' and _module_of(node) and node.input[1] in folded:
             yield f'{_module_of(node)}.weight', folded.pop(node.input[1]).T.contiguous()
 
 
@@ -60,5 +62,6 @@ def _position_tables(graph, folded: dict[str, Tensor]) -> Iterator[tuple[str, Te
 
 
 def _module_of(node) -> str:
-    """Name of the module in which a node was traced."""
-    return '.'.join(node.name.strip('/').split('/')[:-1])
+    """Name of the module in which a node was traced, `blocks.0.fc` of `/blocks/blocks.0/fc/MatMul`; ``''`` for none."""
+    parts = node.name.strip('/').split('/')
+    return '.'.join(part for part, after in pairwise(parts) if not after.startswith(f'{part}.'))

@@ -6,6 +6,7 @@ another code base would train from random weights. Its functions that read and l
 is imported, so that hosts read these files as with ``vitplug.Pretrained``. Models without a host are left alone.
 """
 
+import re
 from collections.abc import Mapping
 from functools import wraps
 
@@ -16,9 +17,10 @@ from torch import nn
 
 from vitplug.hosting import PluggedModel
 
-from .files import read_checkpoint
+from .files import read_checkpoint, some_of
+from .fit import check_state
 from .pretrained import Pretrained, load_content
-from .settings import check_settings, read_settings
+from .settings import read_settings
 
 
 def refuse_pickled_code() -> None:
@@ -54,25 +56,28 @@ def read_files_of_others() -> None:
             initialise(self, module)
 
     @wraps(load)
-    def load_into_host(model: nn.Module, content: Mapping, *args, **settings):
+    def load_host(model: nn.Module, content: Mapping, strict=False, logger=None, revise_keys=((r'^module\.', ''),)):
         inner = model.module if is_model_wrapper(model) else model
+        if not has_host(inner):
+            return load(model, content, strict, logger, revise_keys)
         path = 'the checkpoint'  # whose name mmengine has printed by then
-        if has_host(inner) and not has_all_tensors(content, inner):
-            load_content(inner, content, path)
-            return content
-        check_settings(inner, content.get('state_dict', content), read_settings(content), path)
-        return load(model, content, *args, **settings)
+        state = content.get('state_dict', content)
+        for pattern, name in revise_keys:
+            state = {re.sub(pattern, name, key): value for key, value in state.items()}
+        # mmengine loads files with all tensors, as those that a training writes.
+        if all(key in state and value.shape == state[key].shape for key, value in inner.state_dict().items()):
+            check_state(inner, state, read_settings(content), path)
+            return load(model, content, strict, logger, revise_keys)
+        coverage = load_content(inner, {**content, 'state_dict': state} if 'state_dict' in content else state, path)
+        differing = [*coverage.missing, *coverage.plugs, *coverage.unused]
+        if strict and differing:
+            raise ValueError(f'{path}: strict=True, and these are missing or unused: {some_of(differing)}')
+        return content
 
     PretrainedInit.__call__ = initialise_host
-    checkpoint._load_checkpoint_to_model = runner._load_checkpoint_to_model = load_into_host
+    checkpoint._load_checkpoint_to_model = runner._load_checkpoint_to_model = load_host
 
 
 def has_host(module: nn.Module) -> bool:
     """Whether a module is one of the hosts, or a model with one as its backbone."""
     return isinstance(getattr(module, 'backbone', module), PluggedModel)
-
-
-def has_all_tensors(content: Mapping, model: nn.Module) -> bool:
-    """Whether a checkpoint has every tensor of a model, as the files that its training writes; mmengine loads these."""
-    given = content.get('state_dict', content)
-    return all(key in given and value.shape == given[key].shape for key, value in model.state_dict().items())

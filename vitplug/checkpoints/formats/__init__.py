@@ -21,8 +21,8 @@ _DERIVED = re.compile(
 )
 # Tensors, below any prefix without numbers, that no host has a place for, and what to do.
 _REFUSED = {
-    r'(?:[A-Za-z_]\w*\.)*(?:(?:blocks|layers)\.\d+\.attn|encoder\.layer\.\d+\.attention\.\w+|rel_pos_bias)\.'
-    r'(?:relative_position_bias\.)?relative_position_bias_table': (
+    r'(?:[A-Za-z_]\w*\.)*(?:(?:blocks|layers)\.\d+(?:\.attn)?|encoder(?:\.layer\.\d+\.attention\.\w+)?|rel_pos_bias|'
+    r'shared_position_bias)\.(?:relative_position_bias\.)?relative_position_bias_table': (
         'relative positions of a BEiT, for which there is no host; vitplug.plug_in takes a model of timm or of '
         'Hugging Face'
     ),

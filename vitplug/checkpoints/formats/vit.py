@@ -140,34 +140,33 @@ META_DINOV3 = Format(
 # --- Hugging Face ---
 
 _SELF = 'attention.attention'
+_HF_BLOCK = (
+    f'{_SELF}.query+{_SELF}.key+{_SELF}.value = attn.qkv, attention.output.dense = attn.proj',
+    'attention.q_proj+attention.k_proj+attention.v_proj = attn.qkv, attention.o_proj = attn.proj',
+    'layernorm_before = ln1, layernorm_after = ln2, norm1 = ln1, norm2 = ln2',
+    'layer_scale1.lambda1 = attn.gamma1.weight, layer_scale2.lambda1 = ffn.gamma2.weight',
+    'intermediate.dense = ffn.layers.0.0, output.dense = ffn.layers.1, mlp.up_proj = ffn.layers.0.0',
+    f'{_MLP}, mlp.weights_in = ffn.w12, mlp.weights_out = ffn.w3',
+    'mlp.gate_proj+mlp.up_proj = ffn.w12, mlp.down_proj = ffn.layers.1, mlp.down_proj = ffn.w3',
+)
+_HF_NAMES = (
+    'embeddings.cls_token = cls_token, embeddings.distillation_token = dist_token, layernorm = ln1, norm = ln1',
+    'embeddings.register_tokens = storage_tokens, embeddings.mask_token = mask_token',
+    'embeddings.position_embeddings = pos_embed, embeddings.patch_embeddings.projection = patch_embed.projection',
+    'embeddings.patch_embeddings = patch_embed.projection, pooler.layernorm = ln2, pooler = .pooler',
+    # Of files, of modules of ViT from transformers 5 on, and of DINOv3.
+    *('[encoder.layer.{} = layers.{}]', *_HF_BLOCK, '[layers.{}]', *_HF_BLOCK, '[layer.{} = layers.{}]', *_HF_BLOCK),
+)
 HF_VIT = Format(
     'Hugging Face ViT or DINOv2',
-    f'encoder.layer.{{}}.{_SELF}.query.weight embeddings.cls_token',
-    (
-        'embeddings.cls_token = cls_token, embeddings.distillation_token = dist_token',
-        'embeddings.register_tokens = storage_tokens, embeddings.mask_token = mask_token',
-        'embeddings.position_embeddings = pos_embed, embeddings.patch_embeddings.projection = patch_embed.projection',
-        'layernorm = ln1, pooler.layernorm = ln2, pooler = .pooler',
-        '[encoder.layer.{} = layers.{}]',
-        f'{_SELF}.query+{_SELF}.key+{_SELF}.value = attn.qkv, attention.output.dense = attn.proj',
-        'layernorm_before = ln1, layernorm_after = ln2, norm1 = ln1, norm2 = ln2',
-        'intermediate.dense = ffn.layers.0.0, output.dense = ffn.layers.1',
-        f'{_MLP}, mlp.weights_in = ffn.w12, mlp.weights_out = ffn.w3',
-        'layer_scale1.lambda1 = attn.gamma1.weight, layer_scale2.lambda1 = ffn.gamma2.weight',
-    ),
+    f'(?:encoder.layer.{{}}.{_SELF}.query|(?:encoder.layer|layers).{{}}.attention.q_proj).weight embeddings.cls_token',
+    _HF_NAMES,
 )
 HF_DINOV3 = Format(
     'Hugging Face DINOv3',
-    'layer.{}.attention.q_proj.weight layer.{}.layer_scale1.lambda1',
-    (
-        'embeddings.cls_token = cls_token, embeddings.register_tokens = storage_tokens',
-        'embeddings.mask_token = mask_token, embeddings.patch_embeddings = patch_embed.projection, norm = ln1',
-        '[layer.{} = layers.{}]',
-        'attention.q_proj+attention.k_proj+attention.v_proj = attn.qkv, attention.o_proj = attn.proj',
-        'layer_scale1.lambda1 = attn.gamma1.weight, layer_scale2.lambda1 = ffn.gamma2.weight',
-        'norm1 = ln1, norm2 = ln2, mlp.up_proj = ffn.layers.0.0, mlp.down_proj = ffn.layers.1',
-        'mlp.gate_proj+mlp.up_proj = ffn.w12, mlp.down_proj = ffn.w3',
-    ),
+    # DINOv2 may have the first of these, too, but its patches are embedded by a module with a `projection`.
+    'layer.{}.attention.q_proj.weight embeddings.patch_embeddings.weight',
+    _HF_NAMES,
     may_lack_bias=_QKV_BIAS,
     rotary="rotary='dinov3'",
 )
