@@ -14,6 +14,7 @@ from cases import PREFIX_HOSTS, PREFIX_PLUGS, REFUSED, TOKEN_HOSTS, enlarge_scor
 from vitplug.attention import fused_attention
 from vitplug.attention.intermediates import MAPS
 from vitplug.hosting import mark_padding
+from vitplug.plugs.plug_set import CHANGES
 
 SIZE = (32, 48)
 
@@ -211,6 +212,27 @@ def test_stock_checkpoint_lacks_only_plug_keys(host, plugs):
     missing, unexpected = build(host, plugs).load_state_dict(HOSTS[host](plugs=[]).state_dict(), strict=False)
     assert not unexpected
     assert all('plugs' in key.split('.') for key in missing)
+
+
+def test_a_start_that_is_called_the_identity_is_one(host, plugs):
+    plain, model = randomize(HOSTS[host](plugs=[])).eval(), HOSTS[host](plugs=copy.deepcopy(PLUGS[plugs])).eval()
+    if CHANGES not in model.plug_summary:
+        model.load_state_dict(plain.state_dict(), strict=False)
+        x = images_for(model, *SIZE)
+        assert_same(model.double()(x), plain.double()(x), 1e-6)
+
+
+def test_what_windows_hide_acts_on_no_logits_that_they_show(host, plugs):
+    """A plug that mixes pairs would take something from hidden ones."""
+    model = build(host, plugs)
+    with fused_attention(False):
+        _, found = model.forward_intermediates(images(*SIZE), ('scores', 'logits', 'site'))
+    for index, logits in found.get('logits', {}).items():
+        mask = found['site'][index].softmax_mask()
+        if mask is not None:
+            hidden = (mask != 0).expand_as(logits)
+            [grad] = torch.autograd.grad(logits[~hidden].sum(), found['scores'][index], retain_graph=True)
+            assert not grad[hidden].any()
 
 
 def test_input_size_may_change(host, plugs):

@@ -28,7 +28,7 @@ class ContractOfPlug:
         try:
             plugs = parse_plugs(text)
             build_plugs(plugs)
-        except ValueError as error:
+        except (ValueError, ImportError, SyntaxError) as error:
             raise pytest.UsageError(f'--plug {text}: {error}') from error
         cases.HOSTS = cases.HOSTS | cases.EVEN_HOSTS
         cases.PLUGS, cases.PREFIX_PLUGS, cases.REFUSED = {label_of(text): plugs}, {}, {}

@@ -246,7 +246,7 @@ class PluggedModel(Placed):
             return run_plugged(block, block.plugs, x_BND, site, carry, record)
         if block.with_cp and torch.is_grad_enabled():
             # The backward pass comes after a `with fused_attention(False)`, and would take other forms.
-            again = {} if fuses() else dict(context_fn=lambda: (nullcontext(), fused_attention(False)))
+            again: Any = {} if fuses() else dict(context_fn=lambda: (nullcontext(), fused_attention(False)))
             return checkpoint(run_plugged, block, block.plugs, x_BND, site, carry, None, use_reentrant=False, **again)
         return run_plugged(block, block.plugs, x_BND, site, carry, None)
 
