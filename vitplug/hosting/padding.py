@@ -32,7 +32,7 @@ def mark_padding(images: Tensor, sizes: Sequence[Sequence[int]]) -> Tensor:
         sizes: Height and width of every image before padding, in pixels.
 
     Returns:
-        The same tensor. Without padding it has none, and the backbone builds no mask.
+        The same tensor. Without padding nothing is attached, and the backbone builds no mask.
 
     Raises:
         ValueError: If the number of sizes differs from the batch's, or a size is empty or larger than the batch's.
@@ -42,8 +42,9 @@ def mark_padding(images: Tensor, sizes: Sequence[Sequence[int]]) -> Tensor:
         raise ValueError(f'sizes={sizes} for a batch of {len(images)} images: expected height and width of each')
     if not all(len(size) == 2 and 1 <= size[0] <= padded[0] and 1 <= size[1] <= padded[1] for size in sizes):
         raise ValueError(f'sizes={sizes} of images padded to {padded}: expected heights and widths from 1 to these')
-    is_padded = any(size != padded for size in sizes)
-    setattr(images, _ATTRIBUTE, torch.tensor(sizes, device=images.device) if is_padded else None)
+    vars(images).pop(_ATTRIBUTE, None)  # of an earlier call
+    if any(size != padded for size in sizes):
+        setattr(images, _ATTRIBUTE, torch.tensor(sizes, device=images.device))
     return images
 
 
