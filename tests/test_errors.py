@@ -19,6 +19,7 @@ FROM_A_WORKER = (
         (TypeError('class `A` in a.py: unexpected argument b'), 'class `A` in a.py: unexpected argument b', 2),
         (TrainingStopped('saved'), 'saved', 1),
         (TrainingStopped(FROM_A_WORKER), 'cannot use a.png', 1),
+        (ValueError(f'{FROM_A_WORKER}  and b.png\n'), 'cannot use a.png and b.png', 2),
         (KeyboardInterrupt(), 'interrupted', 130),
     ],
 )

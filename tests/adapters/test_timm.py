@@ -446,3 +446,14 @@ def test_other_ways_to_hold_blocks_say_why_not():
     assert len(model.blocks) == 3 and len(model.blocks[:2]) == 2
     with pytest.raises(ValueError, match=r'blocks\[None:None:2\]: plugs need all from the first block on'):
         model.blocks[::2]
+
+
+def test_edits_of_a_model_that_checkpoints_are_refused():
+    """Before: a backward pass without the edits, and other gradients."""
+    model = vitplug.plug_in(timm_model(VIT), [])
+    model.set_grad_checkpointing(True)
+    edits = {'heads': {0: lambda tensor, site: tensor * 0}}
+    with pytest.raises(ValueError, match='switch its checkpointing off'), host_of(model).edited(edits):
+        pass
+    with torch.no_grad(), host_of(model).edited(edits):
+        model(images())

@@ -89,7 +89,7 @@ def test_models_in_the_forms_of_a_gpu_are_twins_of_plain_ones(plugs, host):
 
 
 def test_a_bias_of_pairs_alone_serves_all_images_and_heads(monkeypatch):
-    model, x = randomize(vit()).double().eval(), images(40, 56, batch=3)
+    model, x = randomize(vit()).double().eval(), images(40, 56, batch=2)
     bias = DenseBias(torch.linspace(-1, 1, 36**2, dtype=torch.float64).view(36, 36))
     monkeypatch.setattr(SelfAttention, 'biases', lambda self, site: (bias,))
     fast = model(x)

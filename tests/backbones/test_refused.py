@@ -99,6 +99,14 @@ def test_maps_on_images(settings, message):
         model.maps_to_image(found, **{'layer': 1, 'image_size': (32, 32), **settings})
 
 
+def test_maps_without_prefix_tokens_have_no_class_token():
+    """Before: those of the first patch."""
+    model = pit(plugs='broad').double()
+    _, found = model.forward_intermediates(images(32, 32), ('broad_probs',))
+    with pytest.raises(ValueError, match=r"query='cls_token': expected .* one of \[\]"):
+        model.maps_to_image(found, next(iter(found['broad_probs'])), (32, 32), 'cls_token', 'broad_probs')
+
+
 def test_intermediates():
     with pytest.raises(ValueError, match=r"names=\['attention'\]: no such intermediates; choose from .*probs"):
         vit().forward_intermediates(images(32, 40), 'attention')

@@ -85,11 +85,13 @@ def test_scaled_learning_rate_counts_accumulated_steps(config_file, monkeypatch)
         assert cfg.auto_scale_lr == dict(enable=True, base_batch_size=8)  # and so it is dumped
         monkeypatch.setattr(Runner, 'from_cfg', lambda cfg: SimpleNamespace(auto_scale_lr=cfg.auto_scale_lr, **RUNNER))
         assert build_runner(cfg).auto_scale_lr == dict(enable=True, base_batch_size=4)
+    build_runner(train(config_file(more='auto_scale_lr = dict(enable=False)')))
 
 
 @pytest.mark.parametrize('pair', ['model={"a": 1}', "model.backbone.plugs=[dict(type='ContextBroadcast')]"])
 def test_dicts_are_no_values(pair, capsys):
-    """mmengine takes them for words."""
+    """mmengine takes them for words. Braces in a text make none."""
+    train_parser().parse_args(['net.py', '--cfg-options', 'default_hooks.checkpoint.filename_tmpl=it_{}.pth'])
     with pytest.raises(SystemExit, match='2'):
         train_parser().parse_args(['net.py', '--cfg-options', 'lr=1', pair])
     assert f'--cfg-options {pair}: a dict is no value' in capsys.readouterr().err

@@ -47,7 +47,7 @@ class PluggedFFN(FFN):
             x = module(x, site)
         if self.is_scaled:
             x = self.gamma2(x)
-        if self.dropout_layer.training:
+        if self._modules['dropout_layer'].training:
             x = self.dropout_layer(x)
         if not self.add_identity:
             return x
@@ -85,7 +85,7 @@ class PluggedSwiGLU(BaseModule):
         """As :meth:`PluggedFFN.forward`."""
         plugs = plugs.bind()
         x = self.gamma2(feed_forward(self._hidden, self.w3, x, plugs, site))
-        x = self.dropout_layer(x) if self.dropout_layer.training else x
+        x = self.dropout_layer(x) if self._modules['dropout_layer'].training else x
         return identity + plugs.residual('mlp', x, site, record)
 
     def _hidden(self, x: Tensor) -> Tensor:

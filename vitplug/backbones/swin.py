@@ -117,7 +117,7 @@ class ShiftWindowAttention(BaseModule):
     ) -> tuple[Tensor, Carry]:
         """The branch's output ``(B, h * w, D)`` and the carry."""
         x_BND, carry = self.w_msa(x_BND, site, plugs, carry, record)
-        return (self.drop(x_BND) if self.drop.training else x_BND), carry
+        return (self.drop(x_BND) if self._modules['drop'].training else x_BND), carry
 
 
 class SwinBlock(BaseModule):

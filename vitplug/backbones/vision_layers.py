@@ -67,7 +67,7 @@ class ScaledAttention(SelfAttention):
         x_BND, carry = super().forward(x_BND, site, plugs, carry, record)
         if self.is_scaled:
             x_BND = self.gamma1(x_BND)
-        return (self.out_drop(x_BND) if self.out_drop.training else x_BND), carry
+        return (self.out_drop(x_BND) if self._modules['out_drop'].training else x_BND), carry
 
 
 class PreNormBlock(BaseModule):

@@ -149,8 +149,7 @@ class Tap(nn.Module):
         tensors = {'q': q_BWHNd, 'k': k_BWHNd, 'v': v_BWHNd}
         kept, in_graph = dict(carry.get(self.key, {})), is_exporting()
         for name in self.names:
-            of_queries, of_keys = (site.layout, site.valid_queries), (site.key_layout, site.valid_keys)
-            layout, valid_BWN = of_queries if name == 'q' else of_keys
+            layout, valid_BWN = (site.layout, site.valid_queries) if name == 'q' else (site.key_layout, site.valid_keys)
             valid = None if valid_BWN is None else self._unwindow(valid_BWN.unsqueeze(-1), layout)
             t_BWHNd = tensors[name]
             # A graph of any batch has no view of all heads, for whether there is one depends on the batch.

@@ -59,7 +59,7 @@ class Temperature(LearnedVectors):
 
 
 class HiddenSelf(nn.Module):
-    """Far below all other logits for a token and itself, but for one that is alone in its window."""
+    """Far below all other logits for a token and itself, also for one that is alone in its region of a window."""
 
     #: For their type and device.
     needs_queries = True

@@ -24,8 +24,8 @@ class ValueResidual(Plug):
         layers: Blocks that get it, see :class:`Plug`. The first of them gives v_1.
 
     Raises:
-        ValueError: If an argument is none of these, or blocks of one stage have values of different widths, or of
-            tokens on different grids.
+        ValueError: If an argument is none of these, each stage has one block, or blocks of one stage have values of
+            different widths, or of tokens on different grids.
     """
 
     name = 'value_residual'
@@ -52,7 +52,7 @@ def first_of_stages(plug: Plug, plans: Sequence[LayerPlan]) -> list[LayerPlan]:
     """The first block of each block's stage, whose values must be as wide and on the same grid."""
     first: dict[int, LayerPlan] = {}
     sources = [first.setdefault(plan.stage, plan) for plan in plans]
-    if len(first) == len(plans):
+    if plans and len(first) == len(plans):
         raise ValueError(f'{type(plug).__name__} changes nothing with one block per stage; choose more layers')
     for plan, source in zip(plans, sources, strict=True):
         own, first_of = ((p.shape.value_heads, p.shape.head_dims, p.site.key_layout.hw) for p in (plan, source))

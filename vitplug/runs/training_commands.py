@@ -53,11 +53,9 @@ def build_runner(cfg: Config, remarks: Sequence[str] = ()) -> Runner:
     """
     start_processes(cfg)
     runner = RUNNERS.build(cfg) if 'runner_type' in cfg else runner_class(cfg).from_cfg(cfg)
-    counts, scaling = (
-        (cfg.get('optim_wrapper') or {}).get('accumulative_counts'),
-        getattr(runner, 'auto_scale_lr', None),
-    )
-    if counts and scaling:  # which knows nothing of accumulated batches
+    counts = (cfg.get('optim_wrapper') or {}).get('accumulative_counts', 1)
+    scaling = getattr(runner, 'auto_scale_lr', None) or {}
+    if 'base_batch_size' in scaling:  # mmengine's scaling knows nothing of accumulated batches
         runner.auto_scale_lr = {**scaling, 'base_batch_size': scaling['base_batch_size'] / counts}
     for kind in (CheckpointFitHook, CompileHook, DryValidationHook, ValidationLossHook):
         if not any(isinstance(hook, kind) for hook in runner.hooks):

@@ -3,6 +3,7 @@
 import torch
 from mmengine import dist
 from mmengine.hooks import Hook
+from mmengine.optim import AmpOptimWrapper
 
 from vitplug.errors import TrainingStopped
 from vitplug.registry import HOOKS
@@ -66,7 +67,8 @@ class NonFiniteLossHook(Hook):
     def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None) -> None:
         """Says that a step was skipped, and stops after several in a row."""
         wrapper = runner.optim_wrapper
-        if not self.asked and wrapper.should_update():  # the scaler has not called the optimizer
+        if not self.asked and isinstance(wrapper, AmpOptimWrapper) and wrapper.should_update():
+            # The scaler has not called the optimizer.
             self._skip(wrapper._scale_update_param is not None or wrapper.loss_scaler.get_scale() < 1)
         self.asked = False
         if not self.skipped:
