@@ -87,8 +87,9 @@ class SelfAttention(nn.Module):
             of_queries = x_BND if site.entering is None else None
             heads_BNe = plugs.change_heads(heads_BNe, of_queries, site, carry, self.head_dims, record)
         tokens = self.proj(heads_BNe)
-        if self._modules['proj_drop'].training:  # by its own mode, of Monte Carlo dropout, read without a call
-            tokens = self.proj_drop(tokens)
+        drop = self._modules['proj_drop']  # read without a call of Python
+        if drop is not None and drop.training:  # by its own mode, which Monte Carlo dropout switches alone
+            tokens = drop(tokens)
         for module in plugs.msa:
             tokens = module(tokens, site)
         return tokens
