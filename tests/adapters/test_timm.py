@@ -4,6 +4,7 @@ import argparse
 import copy
 import importlib.util
 import pickle
+import warnings
 from unittest import mock
 
 import pytest
@@ -393,6 +394,19 @@ def test_a_changed_module_is_not_taken_for_the_known_one(change, message):
     with pytest.raises(ValueError, match=message):
         vitplug.plug_in(model, [])
     assert torch.equal(model(images()), expected)
+
+
+@pytest.mark.parametrize(('name', 'layer'), [('attn', 'attn.proj'), ('mlp', 'mlp.fc2')])
+def test_hooks_that_do_not_run_are_told_of(name, layer):
+    model = vitplug.plug_in(timm_model(VIT), 'cb')
+    add_hook(model, model.blocks[1])
+    add_hook(model, model.blocks[1].get_submodule(layer))
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        before = model(images())
+    add_hook(model, model.blocks[1].get_submodule(name))
+    with pytest.warns(UserWarning, match=f'{name} of Block has hooks, which do not run'):
+        assert torch.equal(model(images()), before)
 
 
 class Two(torch.nn.Module):

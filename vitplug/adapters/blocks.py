@@ -19,7 +19,7 @@ from vitplug.plugs import BLOCK_SOCKETS, BlockShape
 from vitplug.plugs.sockets import BRANCHES, STREAM_SOCKETS
 
 from .arguments import Extras, without_blind
-from .maps import AttentionMap, BlockMap, Branch, MlpMap, StageMap, find, map_of_part, pass_parts
+from .maps import AttentionMap, BlockMap, Branch, MlpMap, StageMap, find, map_of_part, pass_parts, warn_of_hooks
 from .walk import Step
 
 
@@ -96,9 +96,11 @@ class PluggedBlock(Plugged):
     ) -> tuple[Tensor, Carry]:
         """Tokens ``(B, N, D)`` and carry, in and out."""
         block, attention, mlp_map = self.maps
+        warn_of_hooks(self, block.mlp)
         if attention is None:
             x_BND = block.mixing(self, x_BND)
         else:
+            warn_of_hooks(self, block.attention)
             normed = pass_parts(self, block.msa.before, x_BND)
             branch, carry = self._attention(normed, site, carry, record, extras)
             x_BND = self._add(block.msa, 'msa', x_BND, normed, branch, site, record)

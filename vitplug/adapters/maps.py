@@ -5,14 +5,17 @@ its list of blocks, its stages, a block, its attention and its MLP. A library's 
 it changes; most share all but the first.
 """
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor, nn
 
 from vitplug.attention import Layout, PairBias, Site
 from vitplug.hosting import PixelGrid
+from vitplug.hosting.plan import is_untouched
 
 from .arguments import Extras
 
@@ -253,6 +256,14 @@ def map_of_part(block: nn.Module, name: str, kind: type[Map]) -> Map:
     if changed:
         raise ValueError(f'plug_in: {type(part).__name__} takes no plugs: {changed}')
     return names
+
+
+def warn_of_hooks(block: nn.Module, name: str) -> None:
+    """Warns of hooks on attention or an MLP, which a block with plugs does not call: it calls their layers."""
+    part = find(block, name)
+    if name and not torch.compiler.is_compiling() and not is_untouched(part) and any(_hooks(part)):
+        what = 'which do not run with plugs: set them on its layers, or read vitplug.intermediates'
+        warnings.warn(f'{name} of {type(block).__name__} has hooks, {what}', stacklevel=2)
 
 
 def _hooks(module: nn.Module) -> Iterator[Callable]:

@@ -223,10 +223,8 @@ def _features(model: nn.Module, images: Tensor) -> Tensor:
 
 
 def _drops_patches(model: nn.Module) -> str | None:
-    drop = find(model, 'patch_drop?')
-    if drop is not None and not isinstance(drop, nn.Identity):
-        return 'it drops patches, so its tokens have no grid; build it with patch_drop_rate=0'
-    return None
+    drops = not isinstance(find(model, 'patch_drop?'), nn.Identity | None)
+    return 'it drops patches, so its tokens have no grid; build it with patch_drop_rate=0' if drops else None
 
 
 _COLUMNAR = ModelMap(

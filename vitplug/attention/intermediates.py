@@ -95,11 +95,9 @@ class Recorder:
         further: Iterable[str] = (),
     ):
         known = (*NAMES, *further)
-        unknown = [name for name in names if name not in known]
-        if unknown:
+        if unknown := [name for name in names if name not in known]:
             raise ValueError(f'names={unknown}: no such intermediates; choose from {list(known)}')
-        outside = [i for i in layers if not 0 <= i < num_layers]
-        if outside:
+        if outside := [i for i in layers if not 0 <= i < num_layers]:
             raise ValueError(f'layers={outside}: this backbone has blocks 0 to {num_layers - 1}')
         self.layers = {i: LayerRecord(frozenset(names), reduce, with_grad) for i in layers}
 

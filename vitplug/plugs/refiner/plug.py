@@ -124,8 +124,9 @@ class Refiner(Plug):
         built = []
         for i, plan in enumerate(plans):
             turn = i % (1 + self.share)
-            module = self._build_reuse(plan, plans[i - turn], turn) if turn else self._build_refine(plan)
-            built.append({'map': module})
+            if turn:
+                self._check_reusable(plan, plans[i - turn], turn)
+            built.append({'map': ReusedMap(self) if turn else self._build_refine(plan)})
         return built
 
     def _build_official(self, plans: Sequence[LayerPlan]) -> Sequence[Mapping[str, nn.Module]]:
@@ -150,10 +151,6 @@ class Refiner(Plug):
         if self.mode == 'mbconv':
             return BottleneckRefine(plan.num_heads, plan.site.pairs.keys.num_tokens, self)
         return LinearRefine(plan.num_heads, self)
-
-    def _build_reuse(self, plan: LayerPlan, source: LayerPlan, turn: int) -> nn.Module:
-        self._check_reusable(plan, source, turn)
-        return ReusedMap(self)
 
     def _check_refinable(self, plan: LayerPlan) -> None:
         if self.share and plan.site.layout.is_windowed:

@@ -87,15 +87,11 @@ class ResidualAttention(Plug):
             raise ValueError(f"alpha={alpha}: constraint='sigmoid' never reaches 0 or 1; choose 'project'")
 
     def build_layers(self, plans: Sequence[LayerPlan]) -> Sequence[Mapping[str, nn.Module]]:
-        sources = self._sources(plans)
-        sum_from = self._sum_from(zip(plans, sources, strict=True))
-        pairs = zip(plans, sources, strict=True)
+        pairs = list(zip(plans, self._sources(plans), strict=True))
+        # Where nothing is blended or handed on, attention stays as it is, fused.
         blends = {index for plan, source in pairs if source for index in (plan.index, source.index)}
-        return [
-            # Where nothing is blended or handed on, attention stays as it is, fused.
-            {'scores': self._blend(plan, source, sum_from)} if plan.index in blends else {}
-            for plan, source in zip(plans, sources, strict=True)
-        ]
+        sum_from = self._sum_from(pairs)
+        return [{'scores': self._blend(*pair, sum_from)} if pair[0].index in blends else {} for pair in pairs]
 
     def build_network(self, plans: Sequence[LayerPlan]) -> Mapping[str, nn.Module]:
         return {'start': SharedAlpha(self.alpha_key, self._alpha())} if plans and not self.per_layer else {}
@@ -114,12 +110,10 @@ class ResidualAttention(Plug):
 
     def _source(self, plan: LayerPlan, earlier: Sequence[LayerPlan]) -> LayerPlan | None:
         """The block whose scores this one blends with, None where it starts a chain."""
-        candidates = [other for other in earlier if self._stream(other) == self._stream(plan)]
-        if not candidates:
+        source = next((other for other in reversed(earlier) if self._stream(other) == self._stream(plan)), None)
+        if source is None or (source.stage != plan.stage and self.stage_transition == 'reset'):
             return None
-        source = candidates[-1]
-        resets = source.stage != plan.stage and self.stage_transition == 'reset'
-        return None if resets or not _can_pass(source.site, plan.site) else source
+        return source if _can_pass(source.site, plan.site) else None
 
     def _stream(self, plan: LayerPlan) -> str:
         """Name of the stream of scores a block belongs to."""
