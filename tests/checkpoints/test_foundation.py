@@ -57,6 +57,15 @@ def test_tokens_are_those_of_the_other_library(loaded):
         torch.testing.assert_close(host(batch)[0], theirs(batch)[0], rtol=1e-5, atol=1e-5)
 
 
+def test_names_of_the_modules_of_dinov3():
+    """Those of its `state_dict()`; `save_pretrained` writes others."""
+    skip_without_library('Hugging Face DINOv3')
+    state, _ = ALL['Hugging Face DINOv3'].build(ALL['Hugging Face DINOv3'].host())
+    for prefix in ('', 'model.', 'encoder.'):
+        ours = convert({prefix + re.sub(r'^layer\.', 'model.layer.', key): t for key, t in state.items()})
+        torch.testing.assert_close(ours.state, convert(state).state, rtol=0, atol=0)
+
+
 @torch.no_grad()
 @pytest.mark.parametrize('name', ['timm EVA-02-S', 'timm EVA-02-B'])
 def test_mean_of_patches_behind_their_norm(name, tmp_path):

@@ -45,8 +45,7 @@ def choose_indices(indices: int | Sequence[int], count: int, name: str = 'out_in
     if not isinstance(given, Sequence) or not all(type(i) is int for i in given):
         raise ValueError(f'{name}={indices!r}: expected an index or a list of them, from 0 to {count - 1}')
     indices = list(given)
-    outside = [i for i in indices if not -count <= i < count]
-    if outside:
+    if outside := [i for i in indices if not -count <= i < count]:
         raise ValueError(f'{name}={indices}: {outside} outside; this backbone has indices 0 to {count - 1}')
     return [i % count for i in indices]
 

@@ -137,8 +137,7 @@ def load_state(model: nn.Module, state: Mapping[str, Tensor], path: str | os.Pat
         missing, unexpected = model.load_state_dict(state, strict=False)
     except WRONG_SHAPES as error:
         raise ValueError(f'{path} does not fit the model of the config: {error}') from error
-    lacking = [name for name in missing if not is_derived(name) and not name.endswith('num_batches_tracked')]
-    if lacking:
+    if lacking := [name for name in missing if not is_derived(name) and not name.endswith('num_batches_tracked')]:
         raise misfit(path, lacking, len(model.state_dict()))
     unused = [name for name in unexpected if (name.startswith(BACKBONE) or is_plug(name)) and not is_derived(name)]
     # mmseg's ViT has a class token without with_cls_token, too, and does not use it.

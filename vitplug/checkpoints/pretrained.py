@@ -143,7 +143,6 @@ def _without(given: Mapping[str, Tensor], reset: Collection[str], own: Collectio
     """Drops the tensors with a part of their name in ``reset``, a misspelt name in which is refused."""
     if isinstance(reset, str):
         raise ValueError(f'reset={reset!r}: expected a list of parts of names, such as [{reset!r}]')
-    unknown = [name for name in reset if not any(is_named(key, [name]) for key in (*given, *own))]
-    if unknown:
+    if unknown := [name for name in reset if not any(is_named(key, [name]) for key in (*given, *own))]:
         raise ValueError(f'reset={reset!r}: no tensor has {unknown} in its name: expected a list of parts of names')
     return {key: value for key, value in given.items() if not is_named(key, reset)}

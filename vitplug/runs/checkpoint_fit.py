@@ -117,7 +117,6 @@ def _list_changes(path: str, settings: Mapping, cfg: Config, free: Sequence[re.P
         return
     models = (dict(model=one['model'].get('module') or model_settings(one)) for one in (settings, cfg.to_dict()))
     found = differences(*models)
-    changes = {name: pair for name, pair in found.items() if not any(one.search(name) for one in free)}
-    if changes:
+    if changes := {name: pair for name, pair in found.items() if not any(one.search(name) for one in free)}:
         listed = some_of(f'{name} was {before!r}, is {now!r}' for name, (before, now) in changes.items())
         logger.warning(f'{path} was trained with other settings of the model than the config has: {listed}')

@@ -1,5 +1,7 @@
 """Plain ViTs of timm, OpenMMLab, Meta, OpenAI and Hugging Face, foundation models too; they differ in names alone."""
 
+from dataclasses import replace
+
 import torch.nn.functional as F
 
 from .format import Format, State, is_gated
@@ -156,6 +158,7 @@ _HF_NAMES = (
     'embeddings.patch_embeddings = patch_embed.projection, pooler.layernorm = ln2, pooler = .pooler',
     # Of files, of modules of ViT from transformers 5 on, and of DINOv3.
     *('[encoder.layer.{} = layers.{}]', *_HF_BLOCK, '[layers.{}]', *_HF_BLOCK, '[layer.{} = layers.{}]', *_HF_BLOCK),
+    *('[model.layer.{} = layers.{}]', *_HF_BLOCK),
 )
 HF_VIT = Format(
     'Hugging Face ViT or DINOv2',
@@ -170,6 +173,8 @@ HF_DINOV3 = Format(
     may_lack_bias=_QKV_BIAS,
     rotary="rotary='dinov3'",
 )
+# By the names of its modules, as `state_dict()` has them.
+HF_DINOV3_MODULES = replace(HF_DINOV3, anchors=f'model.{HF_DINOV3.anchors}')
 
 # --- CLIP and SigLIP ---
 
@@ -201,5 +206,5 @@ OPENAI_CLIP = Format(
 #: In the order in which they are tried, the more special first.
 FORMATS = (
     *(MM_VIT, MMSEG_VIT, META_DINOV3, META_DINOV2, TIMM_EVA02, TIMM_ROPE_REGISTERS),
-    *(TIMM_DINOV3, HF_DINOV3, HF_VIT, HF_CLIP, OPENAI_CLIP, TIMM_ROPE_VIT, TIMM_VIT),
+    *(TIMM_DINOV3, HF_DINOV3, HF_DINOV3_MODULES, HF_VIT, HF_CLIP, OPENAI_CLIP, TIMM_ROPE_VIT, TIMM_VIT),
 )

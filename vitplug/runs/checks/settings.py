@@ -46,8 +46,7 @@ def rank_of(launcher: str) -> int:
 def check_preprocessors(cfg) -> None:
     """ValueError if the preprocessor of the whole config differs from the model's own, which alone mmengine reads."""
     outer, own = cfg.get('data_preprocessor') or {}, cfg.model.get('data_preprocessor') or {}
-    unread = [key for key in outer if own and key != '_scope_' and outer[key] != own.get(key)]
-    if unread:
+    if unread := [key for key in outer if own and key != '_scope_' and outer[key] != own.get(key)]:
         raise ValueError(
             f'data_preprocessor.{unread[0]} = {outer[unread[0]]!r} is never read, for the model has its own '
             f'data_preprocessor, with {own.get(unread[0])!r}: set both alike'
