@@ -16,9 +16,9 @@ from small_models import small_digits
 
 from vitplug.config.reading import read_config
 from vitplug.lab.ablate import command, engines, report
-from vitplug.lab.ablate.cells import CELL, DONE, Cell, _hash, content_hash, make_cell
 from vitplug.lab.ablate.pictures import WIDEST, curves_picture, forest_picture, wrapped
 from vitplug.lab.ablate.plan import greater_is_better, make_variants
+from vitplug.lab.cells import CELL, DONE, GRID, Cell, _hash, content_hash, make_cell
 
 ROOT = Path(__file__).resolve().parents[2]
 DIGITS = ROOT / 'configs' / 'digits' / 'vit-mini-p4_1xb32-14e_digits-32x32.py'
@@ -240,7 +240,7 @@ def folder_of(tmp_path: Path, seeds: int = 5, metrics=(TOP1, TOP5)) -> Path:
             names.append(name)
     note = dict(base='b.py', labels=LABELS, seeds=[*range(seeds)], baseline='none', margin=0.3, names={})
     note |= dict(metrics=dict.fromkeys(metrics, True), cells=names)
-    (tmp_path / report.GRID).write_text(json.dumps(note))
+    (tmp_path / GRID).write_text(json.dumps(note))
     return tmp_path
 
 

@@ -14,13 +14,13 @@ from vitplug.commands import command_parser
 from vitplug.config.options import OptionsAction
 from vitplug.config.reading import CONFIG_HELP
 from vitplug.files.whole import write_text
+from vitplug.lab.cells import DONE, GRID, Cell, make_cell
 from vitplug.lab.costs import build_model
 from vitplug.runs.checks import check_run
 
-from .cells import DONE, Cell, make_cell
 from .engines import train
 from .plan import greater_is_better, main_metric, make_variants
-from .report import GRID, default_margin, write_report
+from .report import default_margin, write_report
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from .cells import DONE, OUTPUT, Cell
+from vitplug.lab.cells import DONE, OUTPUT, Cell
 
 
 def call(

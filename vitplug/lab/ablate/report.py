@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from vitplug.files.whole import write_text, write_whole
+from vitplug.lab.cells import CELL, GRID, Cell, read_cell
 from vitplug.statistics.seeds import LEVEL, MOST_SEEDS, Comparison, Verdict, compare, mean_and_sd, seeds_needed
 from vitplug.tables import csv_text, format_table, latex_table, markdown_table
 
-from .cells import CELL, Cell, read_cell
 from .plan import greater_is_better
 
-GRID = 'grid.json'
 # Metrics of mmdet, which are shares of one and are reported in percent; all others are reported as they are.
 SHARES = re.compile(r'(cityscapes|coco|crowd_human|lvis|openimages|pascal_voc)/|(.*/)?(bbox|segm)_mAP')
 # Start of a metric's name, without its prefix -> largest difference in points that counts as none.

@@ -27,8 +27,7 @@ from vitplug.config.parts import loader_leaves, model_settings, pipeline_of
 from vitplug.config.reading import read_config
 from vitplug.files.folders import IMAGE_SUFFIXES
 from vitplug.hosting import Edits, PixelGrid, PluggedModel
-from vitplug.lab.ablate.cells import CELL, CONFIG, own_code, read_cell
-from vitplug.lab.ablate.report import GRID
+from vitplug.lab.cells import CELL, CONFIG, GRID, own_code, read_cell
 from vitplug.runs.checks import check_data, model_config
 from vitplug.runs.prediction import load_model
 from vitplug.statistics.images import evenly_spaced

@@ -1,5 +1,6 @@
 """The cells of an ablation: variants with seeds, in a folder that the content of its config and data names.
 
+DIR/grid.json                                       variants, seeds, metrics and cells of the last call
 DIR/cells/<label>_seed<k>_<hash>/config.py          the resolved config
                                 /cell.json          label, seed, parameters, code of vitplug
                                 /*/vis_data/        what the training has logged (mmengine)
@@ -27,8 +28,8 @@ from vitplug.config.text import config_text, named
 from vitplug.files.folders import of_file, of_folder, of_names
 from vitplug.files.whole import write_text
 
-PACKAGE = Path(__file__).resolve().parents[2]
-CELL, CONFIG, OUTPUT, DONE = 'cell.json', 'config.py', 'output.log', 'done'
+PACKAGE = Path(__file__).resolve().parents[1]
+GRID, CELL, CONFIG, OUTPUT, DONE = 'grid.json', 'cell.json', 'config.py', 'output.log', 'done'
 # Parts of a config that a training's results depend on; the others are helpers of configs, records and tests.
 PARTS = ('auto_scale_lr', 'compile', 'custom_hooks', 'data_preprocessor', 'default_hooks', 'default_scope', 'load_from')
 PARTS += ('model', 'model_wrapper_cfg', 'optim_wrapper', 'param_scheduler', 'randomness', 'runner_type', 'strategy')
