@@ -19,7 +19,7 @@ from vitplug.plugs import BLOCK_SOCKETS, BlockShape
 from vitplug.plugs.sockets import BRANCHES, STREAM_SOCKETS
 
 from .arguments import Extras, without_blind
-from .maps import AttentionMap, BlockMap, Branch, MlpMap, StageMap, find, map_of_part, pass_parts, warn_of_hooks
+from .maps import AttentionMap, BlockMap, Branch, MlpMap, StageMap, find, map_of_part, pass_parts, warn_of_uncalled
 from .walk import Step
 
 
@@ -96,15 +96,14 @@ class PluggedBlock(Plugged):
     ) -> tuple[Tensor, Carry]:
         """Tokens ``(B, N, D)`` and carry, in and out."""
         block, attention, mlp_map = self.maps
-        warn_of_hooks(self, block.mlp)
         if attention is None:
             x_BND = block.mixing(self, x_BND)
         else:
-            warn_of_hooks(self, block.attention)
             normed = pass_parts(self, block.msa.before, x_BND)
             branch, carry = self._attention(normed, site, carry, record, extras)
             x_BND = self._add(block.msa, 'msa', x_BND, normed, branch, site, record)
         mlp, normed = find(self, block.mlp), pass_parts(self, block.ffn.before, x_BND)
+        warn_of_uncalled(self, block.mlp, mlp)
         halves = (partial(pass_parts, mlp, parts) for parts in (mlp_map.hidden, mlp_map.out))
         branch = feed_forward(*halves, normed, self.plugs, site)
         return self._add(block.ffn, 'mlp', x_BND, normed, branch, site, record), carry
@@ -117,6 +116,7 @@ class PluggedBlock(Plugged):
 
     def _attention(self, x_BND: Tensor, site: Site, carry: Carry, record, extras: Extras) -> tuple[Tensor, Carry]:
         names, module, plugs = self.maps[1], find(self, self.maps[0].attention), self.plugs.bind()
+        warn_of_uncalled(self, self.maps[0].attention, module)
         q, k, v = (t.transpose(2, 3) for t in _project(names, module, site.layout.to_windows(x_BND)))
         q, k = pass_parts(module, names.q_norm, q), pass_parts(module, names.k_norm, k)
         if names.change_qkv is not None:

@@ -258,12 +258,14 @@ def map_of_part(block: nn.Module, name: str, kind: type[Map]) -> Map:
     return names
 
 
-def warn_of_hooks(block: nn.Module, name: str) -> None:
-    """Warns of hooks on attention or an MLP, which a block with plugs does not call: it calls their layers."""
-    part = find(block, name)
-    if name and not torch.compiler.is_compiling() and not is_untouched(part) and any(_hooks(part)):
-        what = 'which do not run with plugs: set them on its layers, or read vitplug.intermediates'
-        warnings.warn(f'{name} of {type(block).__name__} has hooks, {what}', stacklevel=2)
+def warn_of_uncalled(block: nn.Module, name: str, part: nn.Module) -> None:
+    """Warns of hooks on attention or an MLP, and of a new forward: a block with plugs calls the layers in it alone."""
+    if not name or torch.compiler.is_compiling() or is_untouched(part):
+        return
+    own = 'a forward of its own, which does' if 'forward' in vars(part) else any(_hooks(part)) and 'hooks, which do'
+    if own:
+        what = f'{own} not run with plugs: set hooks on its layers, or read vitplug.intermediates'
+        warnings.warn(f'{name} of {type(block).__name__} has {what}', stacklevel=2)
 
 
 def _hooks(module: nn.Module) -> Iterator[Callable]:

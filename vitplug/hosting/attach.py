@@ -90,8 +90,7 @@ def _build_plug(cfg: Mapping) -> Plug:
             f'found by its path, such as my_plugs.MixedHeads, if its folder is in PYTHONPATH{missing}'
         )
     allowed = list(inspect.signature(plug_class).parameters)
-    unknown = sorted(set(settings) - set(allowed))
-    if unknown:
+    if unknown := sorted(set(settings) - set(allowed)):
         raise ValueError(f'plugs: {plug_class.__name__} has no argument {unknown}; it takes {allowed}')
     try:
         return plug_class(**settings)

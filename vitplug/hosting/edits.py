@@ -97,8 +97,7 @@ def edited(blocks: Sequence[Any], edits: Edits) -> Iterator[None]:
 
 def _by_socket(blocks: Sequence[Any], edits: Edits) -> list[dict[str, nn.Module]]:
     """The modules of each block, by socket."""
-    unknown = [name for name in edits if name not in EDITABLE]
-    if unknown:
+    if unknown := [name for name in edits if name not in EDITABLE]:
         raise ValueError(f'edits of {unknown}: no such intermediates; choose from {list(EDITABLE)}')
     wanted: list[dict[str, dict[str, Any]]] = [{} for _ in blocks]
     for name, by_block in edits.items():
