@@ -41,14 +41,11 @@ EXPORT = [
 ]
 TEST = [
     'entmax',
-    'foolbox>=3.3.4',
     'hypothesis',
     'mypy',
     'onnx',
     'onnxruntime',
     'onnxscript',
-    'psutil',
-    'pyautoattack>=0.2',
     'pytest',
     'pytest-xdist',
     'pyyaml',
@@ -109,9 +106,7 @@ setup(
         'test': TEST,
         'timm': ['timm>=1.0.31'],
         # mmpretrain cannot be imported beside transformers 5: for programs that need no classifier of it.
-        'huggingface': ['transformers>=5.24,<6'],
-        'autoattack': ['pyautoattack>=0.2'],
+        'huggingface': ['transformers>=5.24,<6', 'accelerate>=1.1'],
         'slurm': ['submitit>=1.5'],
-        'ray': ['ray>=2.9'],
     },
 )

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Evaluate with several processes: tools/dist_test.sh CONFIG CHECKPOINT GPUS [options of test.py]
-# Environment: that of dist_train.sh, with no restarts.
+# Environment: that of dist_train.sh.
 set -euo pipefail
 
 if [ $# -lt 3 ]; then

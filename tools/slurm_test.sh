@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Evaluate under Slurm: tools/slurm_test.sh PARTITION JOB_NAME CONFIG CHECKPOINT [options of test.py]
-# Environment: that of slurm_train.sh, with no restarts.
+# Environment: that of slurm_train.sh.
 set -euo pipefail
 
 if [ $# -lt 4 ]; then
