@@ -31,6 +31,13 @@ def test_compiles_to_one_graph_once(host, plugs):
         assert_close(compiled(x), model(x), rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.parametrize('host', ['vit', 'swin'])
+def test_checkpointed_blocks_are_one_graph(host):
+    model, x = randomize(HOSTS[host](plugs='gab+refiner', with_cp=True)).double().train(), images(*SIZE)
+    outs = [one(x)[-1] for one in (torch.compile(model, fullgraph=True, backend='eager'), model)]
+    assert_close(*(torch.autograd.grad(out.square().sum(), [*model.parameters()], allow_unused=True) for out in outs))
+
+
 def test_a_bias_beside_residual_is_one_graph():
     model, x = randomize(HOSTS['vit'](plugs='gab+residual')).double().eval(), images(*SIZE)
     assert_close(torch.compile(model, fullgraph=True, backend='eager')(x), model(x), rtol=1e-10, atol=1e-10)

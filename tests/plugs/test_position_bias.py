@@ -10,6 +10,16 @@ from torch.testing import assert_close
 
 from vitplug.attention import GlobalLayout, Site
 from vitplug.plugs.gaussian_bias import Gaussian
+from vitplug.plugs.position_bias import OffsetMlp
+
+
+def test_the_gradient_of_many_pairs_is_not_rounded():
+    """Added up in bfloat16, a sum of ones ends at 256."""
+    network = OffsetMlp(1, 8, 0.0)
+    with torch.autocast('cpu', torch.bfloat16):
+        network(Site(GlobalLayout(32, 32))).expand().float().sum().backward()
+    assert network.fc2.bias.grad.item() == pytest.approx(1024**2, rel=0.01)
+
 
 grids = st.builds(GlobalLayout, st.integers(1, 4), st.integers(1, 4), st.integers(0, 1))
 sites = st.builds(Site, grids, st.none() | grids)

@@ -119,11 +119,11 @@ def test_compiles_in_training():
 
 
 def test_low_memory_is_chosen_by_the_number_of_tokens():
-    blend = vit(plugs=residual()).plugged_blocks()[1].plugs['residual_attention']['scores']
+    blend = vit(plugs=residual()).plugged_blocks()[1].plugs.bind()
     assert not blend.widens(Site(GlobalLayout(44, 46, 1))) and blend.widens(Site(GlobalLayout(44, 47, 1)))
-    never = vit(plugs=residual(low_memory=False)).plugged_blocks()[1].plugs['residual_attention']['scores']
+    never = vit(plugs=residual(low_memory=False)).plugged_blocks()[1].plugs.bind()
     assert not never.widens(Site(GlobalLayout(1000, 1000)))
-    moved = swin(plugs=residual()).plugged_blocks()[1].plugs['residual_attention']['scores']
+    moved = swin(plugs=residual()).plugged_blocks()[1].plugs.bind()
     assert not moved.widens(Site(GlobalLayout(100, 100)))
 
 

@@ -151,5 +151,5 @@ def test_extra_keys_of_one_head_bias_meet_biases_of_all():
     q, k, v = torch.randn(3, 2, 4, 7, 5, dtype=torch.float64)
     bias, own = torch.randn(4, 7, 7, dtype=torch.float64), torch.randn(1, 2, dtype=torch.float64)
     extra = ExtraKeys(torch.randn(1, 1, 4, 2, 5).double(), torch.randn(1, 1, 4, 2, 5).double(), own)
-    found = Attention(q, k, v, 1.0, biases=(DenseBias(bias),)).with_extra(extra).expand_bias()
+    found = Attention(q, k, v, 1.0, biases=(DenseBias(bias),)).with_extra(extra).biases[0].expand()
     assert torch.equal(found, torch.cat((bias, own.expand(4, 2)[:, None].expand(4, 7, 2)), -1))

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .bias import PairBias, merged
+from .bias import PairBias, expand_all, merged
 from .carry import Carry, QKVCarry, taken
 from .forms import call, fused
 from .inputs import Attention, ExtraKeys, scores_of
@@ -285,7 +285,7 @@ def _maps(
 
 
 def _scores_and_bias(a: Attention) -> tuple[Tensor, Tensor | None]:
-    return a.by_window(scores_of(a.q, a.k, a.scale)), a.expand_bias()
+    return a.by_window(scores_of(a.q, a.k, a.scale)), expand_all(a.biases)
 
 
 def uniform_attention(v_BWHNd: Tensor, site: Site) -> Tensor:
@@ -313,6 +313,6 @@ def uniform_maps(site: Site, like: Tensor) -> Tensor:
         weights_BWNN = sees_BWNN.to(dtype)
         return (weights_BWNN / weights_BWNN.sum(-1, keepdim=True).clamp(min=1))[:, :, None]
     if site.mask is not None:
-        return site.mask.softmax(-1).unsqueeze(2)
+        return site.mask.to(dtype).softmax(-1).unsqueeze(2)
     keys = site.key_layout.grid.num_tokens
     return like.new_full((1, 1, 1, 1, keys), 1 / keys, dtype=dtype)

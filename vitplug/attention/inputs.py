@@ -77,7 +77,7 @@ class Attention(NamedTuple):
             torch.cat((t, more.to(t.dtype).expand(images, self.windows, -1, -1, -1).flatten(0, 1)), dim=-2)
             for t, more in ((self.k, of_keys), (self.v, extra.v))
         )
-        count, bias, mask = k.shape[-2] - self.num_keys, self.expand_bias(), self.mask
+        count, bias, mask = k.shape[-2] - self.num_keys, expand_all(self.biases), self.mask
         surplus = surplus_of(k.shape[-2])
         if bias is not None:
             bias = F.pad(bias, (0, count))
@@ -89,10 +89,6 @@ class Attention(NamedTuple):
             biases=() if bias is None else (DenseBias(bias),),
             mask=None if mask is None else F.pad(mask[..., : self.num_keys], (0, count + surplus)),
         )
-
-    def expand_bias(self) -> Tensor | None:
-        """The sum of the biases of all pairs, ``(..., H or 1, Nq, Nk)``; None where there is none."""
-        return expand_all(self.biases)
 
 
 #: An attention and the carry, to the output (G, H, Nq, d) and the next carry.

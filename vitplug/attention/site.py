@@ -58,7 +58,8 @@ class Site:
         self.layout, self.keys, self.index, self.mask = layout, keys, index, mask
         self.attends_padding, self.entering = attends_padding, entering
         self._valid, self._valid_keys = valid, valid_keys
-        self._pairs: GridPair | None = None
+        #: The grids of the queries and the keys of one window.
+        self.pairs = GridPair(layout.grid, self.key_layout.grid)
         self._softmax_mask: Tensor | None = None
         self._call_mask: Tensor | None = None
 
@@ -71,13 +72,6 @@ class Site:
     def key_layout(self) -> Layout:
         """How the keys lie in windows."""
         return self.layout if self.keys is None else self.keys
-
-    @property
-    def pairs(self) -> GridPair:
-        """The grids of the queries and the keys of one window."""
-        if self._pairs is None:
-            self._pairs = GridPair(self.layout.grid, self.key_layout.grid)
-        return self._pairs
 
     @property
     def is_padded(self) -> bool:

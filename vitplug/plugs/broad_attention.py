@@ -56,9 +56,7 @@ class BroadAttention(Plug):
     """
 
     name = 'broad'
-    intermediates = {
-        'broad_probs': 'the probabilities over all blocks, recorded at the last one, (B, 1, H, N, N)',
-    }
+    intermediates = {'broad_probs': 'the probabilities over all blocks, recorded at the last one, (B, 1, H, N, N)'}
 
     def __init__(
         self,

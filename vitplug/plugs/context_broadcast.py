@@ -182,10 +182,7 @@ class SqueezeExcite(Plug):
     name = 'se'
 
     def __init__(
-        self,
-        reduction: int = 16,
-        position: str | Sequence[str] = 'mlp_end',
-        layers: str | Sequence[int] = 'all',
+        self, reduction: int = 16, position: str | Sequence[str] = 'mlp_end', layers: str | Sequence[int] = 'all'
     ):
         super().__init__(layers)
         self.reduction = check_integer('reduction', reduction, least=1)

@@ -40,7 +40,7 @@ class GaussianAttentionBias(Plug):
         sigma: Start of sigma in tokens. The paper's supplement gives 5.
         per_head: Whether every head has its own A and sigma; one pair serves all by default.
         coord: ``'token'`` keeps sigma in tokens at any image size; ``'relative'`` scales it with the grid,
-            for the same picture at a higher resolution.
+            for the same picture at a higher resolution than the host's ``img_size``: keep that of the training.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -100,8 +100,8 @@ class Gaussian(LearnedVectors, FoldsConstants):
         weight = pairs.queries.num_tokens * pairs.keys.num_tokens * modules[0].heads * len(modules)
         if len(modules) == 1 or not pairs.are_few or weight > MOST_TOGETHER:
             return None
-        peak = _squared(torch.stack([module.gab_amplitude for module in modules]))
-        width = _doubled(torch.stack([module.gab_sigma for module in modules]))
+        learned = zip(*((module.gab_amplitude, module.gab_sigma) for module in modules), strict=True)
+        peak, width = _constants(*map(torch.stack, learned))
         squares = _minus_squares(pairs, modules[0].reference, peak.device, peak.dtype)
         values = _Bell.apply(peak, width, squares).unbind(0)
         return [DenseBias(value, pairs.keys.num_tokens) for value in values]
@@ -121,17 +121,13 @@ class Gaussian(LearnedVectors, FoldsConstants):
 
     def make_constants(self) -> tuple[Tensor, Tensor]:
         """``A^2`` and ``2 sigma^2``."""
-        return _squared(self.gab_amplitude), _doubled(self.gab_sigma)
+        return _constants(self.gab_amplitude, self.gab_sigma)
 
 
-def _squared(amplitude: Tensor) -> Tensor:
-    """``A^2``."""
-    return amplitude.to(at_least_float32(amplitude.dtype)).square()
-
-
-def _doubled(sigma: Tensor) -> Tensor:
-    """``2 sigma^2``; the guard keeps the exponent finite should sigma be trained towards zero."""
-    return 2 * sigma.to(at_least_float32(sigma.dtype)).square().clamp(min=1e-4)
+def _constants(*learned: Tensor) -> tuple[Tensor, Tensor]:
+    """``A^2`` and ``2 sigma^2``; the guard keeps the exponent finite should sigma be trained towards zero."""
+    amplitude, sigma = (one.to(at_least_float32(one.dtype)).square() for one in learned)
+    return amplitude, 2 * sigma.clamp(min=1e-4)
 
 
 class _Bell(torch.autograd.Function):

@@ -13,7 +13,8 @@ class QKNorm(Plug):
     """Normalises q and k of each head by a layer norm, as *Scaling Vision Transformers to 22 Billion Parameters*
     (Dehghani et al., ICML 2023) does against logits that grow without bound.
 
-    It acts before other plugs of q, k and v. It has no start that leaves the host as it is.
+    It acts before other plugs of q, k and v, and after the host's own rotary positions. It has no start that leaves the
+    host as it is.
 
     Raises:
         ValueError: If the host takes cosines of q and k, times a factor that this norm would divide out.
