@@ -187,7 +187,6 @@ def test_trainer_resumes(train):
     ('name', 'changes', 'message'),
     [
         (BERT, dict(is_decoder=True), 'is a decoder'),
-        (BERT, dict(is_decoder=True, add_cross_attention=True), 'is a decoder'),
         ('BeitForImageClassification', dict(use_shared_relative_position_bias=True), 'share one position bias'),
     ],
 )

@@ -8,17 +8,7 @@ from unittest import mock
 
 import pytest
 import torch
-from adapters.foreign import (
-    NO_PREFIX,
-    TOGETHER,
-    assert_same,
-    gradients,
-    images,
-    plugged,
-    scatter,
-    timm_model,
-    together,
-)
+from adapters.foreign import NO_PREFIX, TOGETHER, assert_same, gradients, images, plugged, scatter, timm_model, together
 from timm.layers import GatedMlp, set_reentrant_ckpt
 from timm.models import load_checkpoint
 from timm.models.mlp_mixer import SpatialGatingBlock
@@ -27,6 +17,7 @@ from timm.optim import create_optimizer_v2
 
 import vitplug
 from vitplug.adapters import host_of
+from vitplug.adapters.arguments import check_asked
 from vitplug.attention import fused_attention
 from vitplug.plugs.plug_set import is_plug
 
@@ -148,12 +139,11 @@ def test_steps_are_their_blocks_to_other_code():
     assert [step.walk.enter(step.index) for step in steps] and list(steps[0].walk.entered) == [2]
 
 
-@pytest.mark.parametrize('fused', [True, False])
 @pytest.mark.parametrize('name', [VIT, SWIN, MVIT, PIT, 'vit_relpos_small_patch16_224', 'eva02_tiny_patch14_224'])
-def test_fused_and_plain_attention_agree(name, fused):
+def test_fused_and_plain_attention_agree(name):
     model, x = plugged(timm_model(name), together(name)), images()
     expected = model(x)
-    with fused_attention(fused):
+    with fused_attention(False):
         torch.testing.assert_close(model(x), expected, atol=1e-12, rtol=1e-9)
 
 
@@ -247,7 +237,6 @@ def test_attention_maps_by_name_under_fused_attention():
 
 
 def test_analyses_take_it():
-    pytest.importorskip('mmengine')
     model, x = plugged(timm_model(SWIN), 'gab+residual'), images()
     host = host_of(model)
     (features,), found = host.forward_intermediates(x, names=('probs', 'site'))
@@ -311,6 +300,8 @@ def test_what_plugs_do_not_do_is_refused():
     model, x = vitplug.plug_in(timm_model(VIT), 'gab'), images()
     with pytest.raises(ValueError, match='causal attention'):
         model(x, is_causal=True)
+    with pytest.raises(ValueError, match='cross-attention'):
+        check_asked('block', dict(encoder_hidden_states=x))
     with pytest.raises(ValueError, match='attention mask'):
         model(x, attn_mask=torch.zeros(3, 17, 17))
     with pytest.raises(ValueError, match='such as those of a position bias'):
@@ -455,12 +446,19 @@ def test_other_ways_to_hold_blocks_say_why_not():
     model = vitplug.plug_in(timm_model(VIT), [])
     with pytest.raises(TypeError, match=r'a step of one forward .* vitplug.unplug\(model\) gives them back'):
         torch.nn.Sequential(*model.blocks)
-    for change in (lambda blocks: blocks.append(blocks[0]), lambda blocks: blocks.extend([blocks[0]])):
+    for change in (
+        lambda blocks: blocks.append(blocks[0]),
+        lambda blocks: blocks.extend([blocks[0]]),
+        lambda b: b.pop(1),
+    ):
         with pytest.raises(ValueError, match=r'blocks with plugs take no others: call vitplug.unplug\(model\)'):
             change(model.blocks)
     assert len(model.blocks) == 3 and len(model.blocks[:2]) == 2
-    with pytest.raises(ValueError, match=r'blocks\[None:None:2\]: plugs need all from the first block on'):
-        model.blocks[::2]
+    assert 'OpenStep' not in repr(model)
+    model.blocks[1:].requires_grad_(False)
+    assert [all(p.requires_grad for p in block.parameters()) for block in model.blocks] == [True, False, False]
+    with pytest.raises(RuntimeError, match='alone'):
+        model.blocks[1:][0](torch.zeros(1, 17, 32))
 
 
 def test_edits_of_a_model_that_checkpoints_are_refused():

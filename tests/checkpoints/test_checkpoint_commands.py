@@ -21,7 +21,9 @@ def test_weights_and_meta_in_a_new_file(tmp_path, capsys):
     assert f'new.pth: {len(given) - 1} tensors, {origin}; {kept}' in capsys.readouterr().out
     state['gauge.bias'] = given['teacher.gauge.bias']
     written, expected = read_checkpoint(tmp_path / 'new.pth'), convert(state).state
-    assert written['meta'] == dict(epoch=1) and written['state_dict'].keys() == expected.keys()
+    assert (
+        written['meta'] == dict(epoch=1, converted_from='timm ViT') and written['state_dict'].keys() == expected.keys()
+    )
     assert all(torch.equal(value, expected[key]) for key, value in written['state_dict'].items())
 
 

@@ -60,6 +60,8 @@ def test_weights_by_their_places_and_names():
     state, place = find_weights(dict(model=dict(state_dict=STATE)), 'file')
     assert place == 'model.state_dict' and state == STATE
     assert find_weights({'a': torch.ones(1).to(torch.float8_e4m3fn)}, 'file')[0]  # a type that isfinite lacks
+    with pytest.raises(ValueError, match='file holds no weights: its keys are epoch'):
+        find_weights({'epoch': 3}, 'file')
 
 
 def test_one_file_name_at_two_addresses_is_two_files(tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ from foundation_models import HUGGING_FACE, MODELS, ODD, TRAINED, images, transf
 from safetensors.torch import save_file
 from timm.models import eva, vision_transformer
 
+from vitplug.backbones.foundation import network_settings
 from vitplug.checkpoints import convert, load_pretrained
 
 ALL = {**MODELS, **HUGGING_FACE}
@@ -40,6 +41,15 @@ def test_every_tensor_is_used_or_named(loaded):
     free = ('mask_token', 'local_cls_norm', 'fc_norm', 'ln2', 'head', 'attention_pool', 'pooler')
     assert all(any(name in key for name in free) for key in coverage.unused), coverage.unused
     assert len(coverage.loaded) == len(host.state_dict())
+
+
+@pytest.mark.parametrize('name', MODELS)
+def test_the_default_output_takes_the_files(name, tmp_path):
+    """The hosts of the other tests give tokens."""
+    model, path = MODELS[name], tmp_path / 'a.pth'
+    torch.save(model.build(model.host())[0], path)
+    form = network_settings(model.arch).get('out_type', 'cls_token')
+    assert not load_pretrained(model.host(out_type=form), path).missing
 
 
 @torch.no_grad()

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from vitplug.backbones import DistilledVisionTransformer, VisionTransformer
 from vitplug.checkpoints import load_pretrained
+from vitplug.checkpoints.checkpoint_commands import convert_main
 
 
 @pytest.fixture
@@ -166,6 +167,12 @@ def test_biases_of_all_blocks_may_be_missing_in_some_formats_but_not_of_one(save
     without = saved({key: state[key] for key in state if key not in biases})
     load_pretrained(model, without)
     assert not any(layer.attn.qkv.bias.any() for layer in model.layers) and 'are 0: layers.0' in mm_log.text
+    convert_main([without, converted := f'{without}.new.pth'])
+    load_pretrained(model, converted)
+    with pytest.raises(ValueError, match=r"its positions are rotated, .* set rotary='dinov3'"):
+        model.rotary.mode = 'eva02'
+        load_pretrained(model, converted)
+    model.rotary.mode = 'dinov3'
     missing = [f'layers.{i}.attn.qkv.bias' for i in range(4)]
     assert load_pretrained(model, without, reset=['qkv.bias']).missing == missing
     with pytest.raises(ValueError, match=r'it lacks 1 tensors that the backbone needs: layers\.2\.attn\.qkv\.bias'):
@@ -192,12 +199,9 @@ def test_wrong_family(saved):
 
 @pytest.mark.parametrize('blocks', [3, 5])
 def test_wrong_depth_either_way(saved, blocks):
-    stock, model = vit(arch={**VIT_ARCH, 'num_layers': blocks}), vit()
-    with pytest.raises(
-        ValueError, match=rf'layers\.{min(4, blocks)}\.ln1\.weight, .*docs/checkpoints.md has the arguments'
-    ):
+    stock, model, first = vit(arch={**VIT_ARCH, 'num_layers': blocks}), vit(), min(4, blocks)
+    with pytest.raises(ValueError, match=rf'layers\.{first}\.ln1\.weight, .*docs/checkpoints.md has the arguments'):
         load_pretrained(model, saved(stock))
-    first = min(4, blocks)
     assert load_pretrained(model, saved(stock, 'again.pth'), reset=[f'layers.{first}']).unused == []
 
 

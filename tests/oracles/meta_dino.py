@@ -67,7 +67,6 @@ def random_state(
 
 def tokens(state: State, heads: int, images: Tensor) -> tuple[Tensor, list[Tensor]]:
     """Tokens after the final norm and after each block."""
-    by_block = _by_block(state)
     weight = state['patch_embed.proj.weight']
     x_BDhw = F.conv2d(images, weight, state['patch_embed.proj.bias'], stride=weight.shape[-1])
     hw = tuple(x_BDhw.shape[2:])
@@ -84,24 +83,13 @@ def tokens(state: State, heads: int, images: Tensor) -> tuple[Tensor, list[Tenso
     eps = 1e-6 if is_v2 else 1e-5
     turns = None if is_v2 else _turns(state['rope_embed.periods'].double(), hw, number)
     blocks = []
-    for index in sorted(by_block):
-        block = by_block[index]
+    for index in range(sum(key.endswith('norm1.weight') for key in state)):
+        start = f'blocks.{index}.'
+        block = {key.removeprefix(start): value for key, value in state.items() if key.startswith(start)}
         x = x + block['ls1.gamma'] * _attention(_norm(x, block, 'norm1', eps), block, heads, turns)
         x = x + block['ls2.gamma'] * _mlp(_norm(x, block, 'norm2', eps), block)
         blocks.append(x)
-    name = 'cls_norm' if 'cls_norm.weight' in state else 'norm'
-    normed = _norm(x[:, :number], state, name, eps), _norm(x[:, number:], state, 'norm', eps)
-    return torch.cat(normed, dim=1), blocks
-
-
-def _by_block(state: State) -> dict[int, State]:
-    found: dict[int, State] = {}
-    for key, value in state.items():
-        if key.startswith('blocks.'):
-            numbers = [part for part in key.split('.')[1:3] if part.isdigit()]
-            name = '.'.join(key.split('.')[1 + len(numbers) :])
-            found.setdefault(int(numbers[-1]), {})[name] = value
-    return found
+    return _norm(x, state, 'norm', eps), blocks
 
 
 def _norm(x: Tensor, state: State, name: str, eps: float) -> Tensor:

@@ -1,4 +1,4 @@
-"""Convert a checkpoint: python tools/model_converters/convert.py SRC DST [--to vitplug|timm]"""
+"""Convert a checkpoint: python tools/model_converters/convert.py SRC DST [--prefix PREFIX]"""
 
 import sys
 

@@ -30,7 +30,7 @@ def check_asked(kind: str, extras: Extras) -> None:
     Raises:
         ValueError: If they ask for what plugs do not do.
     """
-    if asked := [what for name, what in _REFUSED.items() if extras.get(name) not in (None, False)]:
+    if asked := [what for name, what in _REFUSED.items() if not (extras.get(name) is None or extras[name] is False)]:
         raise ValueError(f'a {kind} with plugs does not do this: {asked[0]}')
 
 

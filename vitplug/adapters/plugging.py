@@ -284,5 +284,6 @@ def _note_in_config(model: nn.Module, inner: nn.Module, plugs: str | Sequence) -
     for part in model.modules():
         if id(getattr(part, 'config', None)) in copies:
             part.config = copies[id(part.config)]
+    inner.config.plugs = None
     with suppress(ValueError):  # where they cannot
         inner.config.plugs = plugs_text(plugs)

@@ -139,15 +139,19 @@ class PluggedBlocks(nn.ModuleList):
         blocks = list(self._modules.values())[index]
         if not isinstance(index, slice):
             return blocks
-        if blocks != list(self._modules.values())[: len(blocks)]:
-            raise ValueError(f'blocks[{index.start}:{index.stop}:{index.step}]: plugs need all from the first block on')
-        return PluggedBlocks(blocks, self.host)
+        # Plugs need all blocks from the first one on; others are there to be set up, and cannot be called.
+        is_start = blocks == list(self._modules.values())[: len(blocks)]
+        return PluggedBlocks(blocks, self.host) if is_start else nn.ModuleList(blocks)
 
     def append(self, *added: Any) -> 'PluggedBlocks':
-        """Refused, as all ways to put a block in, which would have no plugs."""
-        raise ValueError('blocks with plugs take no others: call vitplug.unplug(model), add blocks, and plug in again')
+        """Refused, as all ways to put a block in, which would have no plugs, or to take one out of the host's count."""
+        raise ValueError(
+            'blocks with plugs take no others: call vitplug.unplug(model), change its blocks, and plug in again; '
+            'model.blocks = model.blocks[:n] keeps the first ones'
+        )
 
-    insert = extend = __setitem__ = append
+    insert = extend = __setitem__ = __delitem__ = append
+    __repr__ = nn.Module.__repr__  # that of a list iterates
 
     def forward(self, x: Tensor) -> Tensor:
         """The blocks one after the other, as ``nn.Sequential`` does."""

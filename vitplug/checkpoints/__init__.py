@@ -4,11 +4,4 @@ from .files import find_weights, read_checkpoint
 from .formats import convert, recognise
 from .pretrained import Pretrained, load_pretrained
 
-__all__ = [
-    'Pretrained',
-    'convert',
-    'find_weights',
-    'load_pretrained',
-    'read_checkpoint',
-    'recognise',
-]
+__all__ = ['Pretrained', 'convert', 'find_weights', 'load_pretrained', 'read_checkpoint', 'recognise']

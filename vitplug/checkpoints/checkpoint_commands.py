@@ -37,8 +37,9 @@ def convert_main(argv: Sequence[str] | None = None) -> None:
         raise ValueError(f'{args.source}: {error}') from error
     # Copies: a view would be saved with the whole storage behind it.
     state_dict = {key: value.clone() for key, value in converted.items()}
-    written = dict(meta=content.get('meta', {}), state_dict=state_dict)
-    write_whole(args.target, lambda part: torch.save(written, part))
+    # What the keys do not show, such as rotary positions, is known by the format.
+    meta = dict(converted_from=source_format.name) | content.get('meta', {})
+    write_whole(args.target, lambda part: torch.save(dict(meta=meta, state_dict=state_dict), part))
     origin = f'{len(state)} of {source_format.name}{place and f" in {place}"}'
     strange = source_format.without_rule(converted)
     kept = f'; no such network has these, kept all the same: {some_of(strange, 10)}' if strange else ''

@@ -131,8 +131,7 @@ def find_weights(content: Mapping, path: str | os.PathLike) -> tuple[dict[str, T
     content, place = weights_in(content)
     if not any(isinstance(value, Tensor) for value in content.values()):  # as in DINO's files of student and teacher
         parts = {name: part for name, part in content.items() if isinstance(part, Mapping)}
-        parts = {name: part for name, part in parts.items() if any(isinstance(v, Tensor) for v in part.values())}
-        content = {f'{name}.{key}': value for name, part in parts.items() for key, value in part.items()}
+        content = {f'{name}.{key}': value for name, part in parts.items() for key, value in part.items()} or content
     state = {key: value for key, value in content.items() if isinstance(key, str) and isinstance(value, Tensor)}
     if not state:
         raise ValueError(

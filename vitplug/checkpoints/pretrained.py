@@ -14,7 +14,7 @@ from vitplug.registry import WEIGHT_INITIALIZERS
 
 from .files import WRONG_SHAPES, find_weights, read_checkpoint, some_of
 from .fit import Coverage, check_fit, check_state, is_named
-from .formats import convert, is_derived
+from .formats import FORMATS, convert, is_derived
 from .settings import BACKBONE, check_unstated_grid, read_settings
 
 # mmpretrain's two key prefixes of a classification layer; a model has one of them.
@@ -90,7 +90,9 @@ def load_content(
     wanted, outside = _split(own) if backbone is not module else (own, {})
     try:
         state, known, _ = convert(weights, prefix)
+        known = next((one for one in FORMATS if one.name == content.get('meta', {}).get('converted_from')), known)
         given, others = _split(_without(state, reset, own))
+        reset = [name.removeprefix(BACKBONE) for name in reset]
         heads, beside = _choose_heads(others, outside)
         check_state(backbone, given, settings, path)
         check_unstated_grid(backbone, given, settings, path)

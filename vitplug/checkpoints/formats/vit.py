@@ -82,7 +82,7 @@ def _split_frequencies(theirs: State) -> State:
 
 TIMM_VIT = Format('timm ViT', QKV, NAMES, prepare=_place_class)
 TIMM_ROPE_VIT = Format(
-    'timm ViT with rotary positions',
+    'timm ViT with rotary positions (or DeiT III by its authors, with the same keys: take the file of timm)',
     f'{QKV} blocks.{{}}.gamma_1',
     ('layers.{}.plugs.rotary_position.qkv.frequencies', *NAMES),
     rotary=ROTARY_PLUG,
