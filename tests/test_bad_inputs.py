@@ -40,10 +40,6 @@ ROWS = {
         r"VisionTransformer\.__init__\(\) got an unexpected keyword argument 'drop_path_rat'",
         child('model = dict(backbone=dict(drop_path_rat=0.1))'),
     ),
-    'setting that is a dict': Row(
-        options("'model.backbone.init_cfg=dict(type=Pretrained,checkpoint=a.pth)'"),
-        r'one by one, model\.backbone\.init_cfg\.NAME',
-    ),
     'unknown optimizer': Row(
         options('optim_wrapper.optimizer.type=Adamw'), r"type = 'Adamw': unknown; did you mean 'Adam"
     ),

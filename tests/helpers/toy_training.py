@@ -10,6 +10,7 @@ from mmengine.config import Config
 from mmengine.evaluator import BaseMetric
 from mmengine.model import BaseModel
 from mmengine.registry import DATASETS, METRICS, MODELS
+from mmengine.runner.base_loop import BaseLoop
 
 SAMPLES, BATCH = 22, 4  # the last batch of an epoch is a short one
 
@@ -18,8 +19,7 @@ SAMPLES, BATCH = 22, 4  # the last batch of an epoch is a short one
 class ToyDataset:
     """Points, with noise from all three generators in a training."""
 
-    METAINFO = dict(classes=('a', 'b'))
-    metainfo = METAINFO
+    metainfo = dict(classes=('a', 'b'))
 
     def __init__(self, noisy=False):
         self.noisy = noisy
@@ -64,15 +64,20 @@ class ToyMetric(BaseMetric):
         return dict(score=float(np.mean(results)), count=len(results))
 
 
-def toy_config(work_dir, kind: str, **hooks) -> Config:
+class ToyLoop(BaseLoop):
+    """A loop with some parts, such as a loader, alone."""
+
+    def __init__(self, **parts):
+        vars(self).update(parts)
+
+    def run(self):
+        raise NotImplementedError
+
+
+def toy_config(work_dir, kind: str) -> Config:
     """A training of 4 epochs or 22 iterations, `kind` being 'epochs' or 'iterations'."""
     by_epoch = kind == 'epochs'
-    loader = dict(
-        batch_size=BATCH,
-        num_workers=2,
-        persistent_workers=True,
-        collate_fn=dict(type='default_collate'),
-    )
+    loader = dict(batch_size=BATCH, num_workers=2, persistent_workers=True, collate_fn=dict(type='default_collate'))
     sampler = dict(type='DefaultSampler' if by_epoch else 'InfiniteSampler', shuffle=True)
     loop = dict(max_epochs=4, val_interval=2) if by_epoch else dict(max_iters=22, val_interval=8)
     base = Config.fromfile(Path(__file__).parents[2] / 'configs' / '_base_' / 'default_runtime_mmpretrain.py')
@@ -103,7 +108,6 @@ def toy_config(work_dir, kind: str, **hooks) -> Config:
                 ),
                 'ema': dict(type='EMAHook', momentum=0.1),
                 'logger': dict(type='LoggerHook', interval=20, log_metric_by_epoch=by_epoch),
-                **hooks,
             },
             env_cfg=dict(mp_cfg=dict(mp_start_method='fork', opencv_num_threads=0)),
             log_processor=dict(by_epoch=by_epoch),

@@ -7,21 +7,11 @@ import numpy as np
 import pytest
 from mmengine.dataset import ConcatDataset
 from mmengine.registry import DATASETS, init_default_scope
-from mmengine.runner.base_loop import BaseLoop
 from PIL import Image
+from toy_training import ToyLoop
 
 from vitplug.errors import TrainingStopped
 from vitplug.runs.hooks.bad_samples import BadSampleHook, wrap_loading
-
-
-class Loop(BaseLoop):
-    """A loop with a loader alone."""
-
-    def __init__(self, dataloader):
-        self.dataloader = dataloader
-
-    def run(self):
-        raise NotImplementedError
 
 
 @pytest.fixture
@@ -51,8 +41,8 @@ def test_a_broken_image_is_named_once_and_replaced(dataset, mm_log):
 
 def test_one_ends_a_validation(dataset):
     """mmpretrain's data sets draw another one in validations, too."""
-    runner = SimpleNamespace(_train_loop={}, _val_loop=Loop(SimpleNamespace(dataset=dataset)), _test_loop={})
-    BadSampleHook().before_run(runner)
+    loop = ToyLoop(dataloader=SimpleNamespace(dataset=dataset))
+    BadSampleHook().before_run(SimpleNamespace(_train_loop={}, _val_loop=loop, _test_loop={}))
     with pytest.raises(TrainingStopped, match=r'cannot use .*cat/1\.png: .*: repair or remove it'):
         dataset[1]
 

@@ -7,8 +7,8 @@ import torch
 from cases import randomize, vit
 from mmengine.config import Config
 from mmengine.registry import DefaultScope
-from mmengine.runner.base_loop import BaseLoop
 from torch import nn
+from toy_training import ToyLoop
 
 from vitplug.runs.checkpoint_fit import CheckpointFitHook
 
@@ -59,14 +59,8 @@ def _scope():
         yield
 
 
-class Loop(BaseLoop):
-    """A loop over data of some classes."""
-
-    def __init__(self, *classes):
-        self.dataloader = SimpleNamespace(dataset=SimpleNamespace(metainfo=dict(classes=classes)))
-
-    def run(self):
-        raise NotImplementedError
+def loop_over(*classes):
+    return ToyLoop(dataloader=SimpleNamespace(dataset=SimpleNamespace(metainfo=dict(classes=classes))))
 
 
 def test_classes_in_another_order_are_refused():
@@ -74,8 +68,8 @@ def test_classes_in_another_order_are_refused():
     checkpoint = checkpoint_of(model)
     checkpoint['meta']['dataset_meta'] = dict(classes=('cat', 'dog'))
     for classes in (('cat', 'dog'), ('Katze', 'Hund')):
-        check_checkpoint(SimpleNamespace(**vars(runner_of(model, False)), _test_loop=Loop(*classes)), checkpoint)
-    runner = SimpleNamespace(**vars(runner_of(model, False)), _test_loop=Loop('dog', 'cat'))
+        check_checkpoint(SimpleNamespace(**vars(runner_of(model, False)), _test_loop=loop_over(*classes)), checkpoint)
+    runner = SimpleNamespace(**vars(runner_of(model, False)), _test_loop=loop_over('dog', 'cat'))
     with pytest.raises(ValueError, match=r"label 0 is 'dog' here and 'cat' in the training of x\.pth"):
         check_checkpoint(runner, checkpoint)
 
@@ -85,10 +79,8 @@ def test_setting(setting, mm_log):
     value, is_listed = CHANGES[setting]
     model = nn.Linear(1, 1)
     check_checkpoint(runner_of(model, False), checkpoint_of(model, changed(setting, value)))
-    assert (
-        f'x.pth was trained with other settings of the model than the config has: {setting}'
-        in mm_log.text.replace('model.data_preprocessor', 'data_preprocessor')
-    ) == is_listed
+    said = f'x.pth was trained with other settings of the model than the config has: {setting}'
+    assert (said in mm_log.text.replace('model.data_preprocessor', 'data_preprocessor')) == is_listed
 
 
 def test_a_training_that_goes_on_lists_what_only_it_uses(mm_log):

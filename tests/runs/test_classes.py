@@ -86,9 +86,8 @@ def test_stock_configs_fit_their_data_sets(library, path):
     found = []
     for split in ('train', 'val', 'test'):
         for place, settings in loader_leaves(cfg, split):
-            metainfo = getattr(registered(DATASETS, settings.type, library), 'METAINFO', {}) | settings.get(
-                'metainfo', {}
-            )
+            known = getattr(registered(DATASETS, settings.type, library), 'METAINFO', {})
+            metainfo = known | settings.get('metainfo', {})
             if metainfo.get('classes') and 'stuff_classes' not in metainfo:
                 found.append(named(*metainfo['classes'], path=place))
     assert bool(found) == ('panoptic' not in path) and class_complaints(cfg, found) == []

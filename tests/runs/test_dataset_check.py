@@ -55,6 +55,11 @@ def test_colours_of_16_bits(tmp_path, largest, said):
     assert said in fault(tmp_path / 'a.png') and bool(said) == bool(fault(tmp_path / 'a.png'))
 
 
+def test_a_dark_image_may_have_an_alpha_channel(tmp_path):
+    cv2.imwrite(str(tmp_path / 'a.png'), np.full((8, 12, 4), (40, 40, 40, 255), np.uint8))
+    assert not fault(tmp_path / 'a.png')
+
+
 def test_the_loader_of_the_config_judges_formats(tmp_path):
     """Before: a TIFF of five bands was called unknown although it trains."""
     path = str(tmp_path / 'a.tif')

@@ -14,14 +14,7 @@ from PIL import Image
 from vitplug.config.parts import difference
 from vitplug.config.reading import read_config
 from vitplug.config.text import text
-from vitplug.runs.new_experiment import (
-    READERS,
-    change_model,
-    main,
-    read_classification,
-    read_detection,
-    set_schedule,
-)
+from vitplug.runs.new_experiment import READERS, change_model, main, read_classification, read_detection, set_schedule
 
 RNG = np.random.default_rng(0)
 SIZE = (40, 32)
@@ -339,9 +332,8 @@ def test_options_that_do_not_fit_are_refused(tmp_path):
     refused(named, tmp_path, r'--classes cat,dog: label maps, and they alone, need names')
     refused(new_experiment(tmp_path, 'detection', 'base.py', '--plugs gabb'), tmp_path, "error: --plugs: 'gabb' in")
     (tmp_path / 'base.py').write_text("default_scope = 'mmengine'\nmodel = dict(backbone=dict(type='vitplug.ViT'))\n")
-    refused(
-        new_experiment(tmp_path, 'detection', 'base.py'), tmp_path, "default_scope = 'mmengine': expected one of mm"
-    )
+    made = new_experiment(tmp_path, 'detection', 'base.py')
+    refused(made, tmp_path, "default_scope = 'mmengine': expected one of mm")
 
 
 def refused(outcome, folder, message):

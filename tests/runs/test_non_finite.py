@@ -86,16 +86,18 @@ def test_running_statistics_are_not_spoiled(tmp_path):
 
 
 @pytest.mark.parametrize(
-    'scale, steps',
-    [(dict(loss_scale=1.0), 5), (dict(loss_scale=dict(init_scale=4.0)), 2 + 5)],
-    ids=['fixed', 'dynamic'],
+    'scale, steps, fused',
+    [(1.0, 5, False), (dict(init_scale=4.0), 2 + 5, False), (dict(init_scale=4.0), 3 + 5, True)],
+    ids=['fixed', 'dynamic', 'fused'],
 )
-def test_steps_that_a_loss_scaler_skips(scale, steps, monkeypatch):
-    """It never calls the optimizer; a dynamic scale is halved down to one first."""
+def test_steps_that_a_loss_scaler_skips(scale, steps, fused, monkeypatch):
+    """It calls only a fused optimizer; a dynamic scale is halved down to one first."""
     model = torch.nn.Sequential(torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 1))
     monkeypatch.setattr(amp_optimizer_wrapper, 'is_cuda_available', lambda: True)
     monkeypatch.setattr(amp_optimizer_wrapper, 'GradScaler', partial(torch.amp.GradScaler, 'cpu'))
-    wrapper = AmpOptimWrapper(optimizer=torch.optim.SGD(model.parameters(), lr=0.1), dtype='bfloat16', **scale)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=fused)
+    wrapper = AmpOptimWrapper(optimizer=optimizer, dtype='bfloat16', loss_scale=scale)
+
     hook = NonFiniteLossHook()
     runner = SimpleNamespace(optim_wrapper=wrapper, model=model, iter=0, logger=logging.getLogger())
     hook.before_train(runner)

@@ -66,6 +66,7 @@ def test_work_dir_of_the_config_gives_way_to_the_command_line(config_file):
 def test_resume(config_file, options, resume, load_from):
     cfg = train(config_file(more="load_from = 'pretrained.pth'"), *options)
     assert (cfg.resume, cfg.load_from) == (resume, load_from)
+    assert not test(config_file(more='resume = True')).resume  # as it is dumped
 
 
 def test_amp(config_file):
@@ -94,7 +95,7 @@ def test_dicts_are_no_values(pair, capsys):
     train_parser().parse_args(['net.py', '--cfg-options', 'default_hooks.checkpoint.filename_tmpl=it_{}.pth'])
     with pytest.raises(SystemExit, match='2'):
         train_parser().parse_args(['net.py', '--cfg-options', 'lr=1', pair])
-    assert f'--cfg-options {pair}: a dict is no value' in capsys.readouterr().err
+    assert f'--cfg-options {pair}: a dict is no value: give its settings one by one, model' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

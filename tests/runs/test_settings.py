@@ -11,6 +11,7 @@ from vitplug.config.reading import read_config
 from vitplug.files import named
 from vitplug.runs import launch
 from vitplug.runs.checks import settings
+from vitplug.runs.hooks import interruption
 from vitplug.runs.hooks.checkpoint import WholeFiles, choose_start
 from vitplug.runs.hooks.interruption import InterruptionHook
 
@@ -102,6 +103,28 @@ def test_epochs_without_their_randomness_cannot_be_interrupted():
         InterruptionHook().before_train(runner)
 
 
+@pytest.mark.parametrize(('counts', 'asked'), [(1, [10, 20, 30, 40]), (4, [8, 16, 24, 32, 40]), (16, [16, 32])])
+def test_processes_ask_each_other_every_ten_iterations(counts, asked, monkeypatch):
+    """Where gradients are accumulated, after whole steps."""
+    hook, found = InterruptionHook(), []
+    monkeypatch.setattr(interruption.dist, 'get_world_size', lambda: 2)
+    monkeypatch.setattr(hook, '_stop_if_asked', lambda runner, done: found.append(done))
+    wrapper = SimpleNamespace(_accumulative_counts=counts)
+    for number in range(40):
+        hook.after_train_iter(SimpleNamespace(iter=number, optim_wrapper=wrapper), 0)
+    assert found == asked
+
+
+def test_a_finished_validation_is_not_repeated():
+    """Plateau schedules would step twice."""
+    loop = SimpleNamespace(epoch=2, max_epochs=4, val_begin=1, val_interval=1, _decide_current_val_interval=dict)
+    hub = SimpleNamespace(runtime_info={})
+    runner = SimpleNamespace(train_loop=loop, val_loop=loop, epoch=2, iter=8, message_hub=hub)
+    assert interruption.validation_is_due(runner)
+    hub.runtime_info['validated'] = 8
+    assert not interruption.validation_is_due(runner)
+
+
 # --- the checkpoint to go on from ---
 
 
@@ -113,6 +136,12 @@ def test_a_checkpoint_that_takes_the_name_of_the_removed_one_stays(tmp_path):
     WholeFiles().put(b'new', best)
     files.flush(tmp_path)
     assert best.read_bytes() == b'new' and not older.exists()
+
+
+def test_a_file_takes_the_place_of_shards(tmp_path):
+    write(tmp_path / 'iter_1.pth' / '.metadata')
+    WholeFiles().put(b'new', tmp_path / 'iter_1.pth')
+    assert (tmp_path / 'iter_1.pth').read_bytes() == b'new'
 
 
 def test_fresh_training_spares_earlier_checkpoints(tmp_path):

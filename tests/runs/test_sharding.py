@@ -126,6 +126,7 @@ def test_a_training_of_four_goes_on_in_fewer(processes, sharded, four, tmp_path)
     """In shards of two, and in one process without shards, the next ten steps are the same."""
     assert len(list((four / 'iter_2.pth').glob('*.distcp'))) == 4
     options = {'default_hooks.checkpoint.max_keep_ckpts': 2}
+    shutil.copytree(four / 'iter_4.pth', tmp_path / 'iter_4.pth')  # whose name is taken
     trained(processes, tmp_path, sharded=sharded, resume=four / 'iter_2.pth', options=options)
     assert_close(end(tmp_path), end(four), **EXACT)
     kept = {path.name: path.is_dir() for path in tmp_path.iterdir() if 'pth' in path.name}
@@ -134,6 +135,7 @@ def test_a_training_of_four_goes_on_in_fewer(processes, sharded, four, tmp_path)
 
 @pytest.mark.slow
 def test_a_file_goes_on_in_shards(one, four, tmp_path):
+    shutil.copy(one / 'iter_4.pth', tmp_path)
     trained(2, tmp_path, sharded=True, resume=one / 'iter_2.pth')
     assert_close(end(tmp_path), end(four), **EXACT)
 

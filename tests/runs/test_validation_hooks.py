@@ -9,11 +9,11 @@ from mmengine.config import Config
 from mmengine.evaluator import Evaluator
 from mmengine.logging import MessageHub
 from mmengine.runner import LogProcessor
-from mmengine.runner.base_loop import BaseLoop
 from mmpretrain.evaluation import Accuracy
 from mmpretrain.structures import DataSample
 from torch import nn
 from torch.utils.data import DataLoader
+from toy_training import ToyLoop
 
 from vitplug.runs.hooks.validation import NAME, DryValidationHook, ValidationLossHook
 
@@ -54,21 +54,11 @@ def test_errors_of_a_head_are_no_matter_of_sizes(batch_size):
         dry_run(batch_size, broken=True)
 
 
-class Loop(BaseLoop):
-    """A loop with an evaluator alone."""
-
-    def __init__(self, evaluator):
-        self.evaluator = evaluator
-
-    def run(self):
-        raise NotImplementedError
-
-
 def evaluated(samples, scope='mmpretrain'):
     evaluator = Evaluator([Accuracy(topk=(1,))])
     cfg = Config(dict(default_scope=scope))
     for _ in range(2):  # a training and a test
-        ValidationLossHook().before_run(SimpleNamespace(cfg=cfg, _val_loop=Loop(evaluator), _test_loop={}))
+        ValidationLossHook().before_run(SimpleNamespace(cfg=cfg, _val_loop=ToyLoop(evaluator=evaluator), _test_loop={}))
     for batch in (samples[:3], samples[3:]):
         evaluator.process(batch)
     return evaluator.evaluate(len(samples))

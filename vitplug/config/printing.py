@@ -1,5 +1,6 @@
 """The commands ``config`` and ``diff``: a config with all that it inherits, and what two of them differ in."""
 
+import difflib
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,8 +28,8 @@ def print_difference(argv: Sequence[str] | None = None) -> None:
     add_options(parser, 'settings that override those of the child')
     args = parser.parse_args(argv)
     configs = read_config(args.base), read_config(args.child, args.cfg_options)
-    difference = Config.diff(*(Config(_without_scopes(cfg.to_dict())) for cfg in configs))
-    print('\n'.join(filter(str.strip, difference.splitlines())) or 'no setting differs')
+    texts = [Config(_without_scopes(cfg.to_dict())).pretty_text.splitlines() for cfg in configs]
+    print('\n'.join(difflib.unified_diff(*texts, lineterm='')) or 'no setting differs')
 
 
 def _without_scopes(part: Any) -> Any:

@@ -88,7 +88,7 @@ def test_config(args: argparse.Namespace) -> Config:
     """The config of a test; raises ValueError if an option does not fit it."""
     cfg = _base_config(args)
     check_scope(cfg)
-    cfg.load_from = args.checkpoint
+    cfg.load_from, cfg.resume = args.checkpoint, False
     task = TASKS[cfg.default_scope]
     if args.exported:
         cfg.custom_hooks = [*(cfg.get('custom_hooks') or ()), exported_hook(args.exported)]

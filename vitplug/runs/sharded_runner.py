@@ -21,6 +21,7 @@ from vitplug.checkpoints.shards import REST, read_shards, sharded_parts
 from vitplug.checkpoints.through_mmengine import load_from_file
 from vitplug.files.named import is_sharded
 
+from .hooks.checkpoint import discard
 from .sharding import reshard
 
 
@@ -142,6 +143,11 @@ def _write_shards(checkpoint: dict[str, Any], folder: Path) -> None:
     dcp.save(tensors, storage_writer=dcp.FileSystemWriter(part))
     dist.barrier()
     if dist.is_main_process():
-        shutil.rmtree(folder, ignore_errors=True)  # such as that of an earlier interruption
+        # What has the name already, such as an earlier interruption's file or folder, goes when the new one is whole.
+        before = folder.with_name(f'{folder.stem}_before.pth')
+        discard(before)
+        if folder.exists():
+            folder.rename(before)
         part.rename(folder)
+        discard(before)
     dist.barrier()

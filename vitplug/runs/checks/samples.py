@@ -69,7 +69,7 @@ def _check_image(path: str, load: LoadImageFromFile, annotated: tuple) -> None:
     with suppress(UnidentifiedImageError, Image.DecompressionBombError), Image.open(path) as whole:
         whole.load()
     if image.dtype == np.uint8 and image.max(initial=0) < DARK:
-        stored = cv2.imread(path, cv2.IMREAD_UNCHANGED)
+        stored = cv2.imread(path, cv2.IMREAD_ANYDEPTH | cv2.IMREAD_COLOR)
         if stored is not None and stored.max() > image.max():
             raise Misfit(
                 f'{path}: values to {stored.max()} are loaded as at most {image.max()} of 255, almost black: scale '

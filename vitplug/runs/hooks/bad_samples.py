@@ -67,7 +67,8 @@ class TolerantLoad:
                 raise TrainingStopped(f'{said} ({self.in_a_row} in a row): repair or remove it') from error
             if path not in self.named:  # once, not in every epoch
                 self.named.add(path)
-                print_log(f'{said}: another sample takes its place', 'current', logging.WARNING)
+                # All processes show errors, and only the first one warnings.
+                print_log(f'{said}: another sample takes its place', 'current', logging.ERROR)
             return None
         self.in_a_row = 0
         return loaded

@@ -16,6 +16,8 @@ from vitplug.registry import HOOKS
 # Value of a config's `resume`: go on from the last checkpoint of the work dir; without one, start as the config says.
 AUTO = 'auto'
 INTERRUPTED = 'interrupted.pth'
+# The last iteration that was validated, in the message hub.
+VALIDATED = 'validated'
 
 
 @register_backend('vitplug.atomic')
@@ -31,6 +33,8 @@ class WholeFiles(LocalBackend):
 
     def put(self, obj: bytes, filepath: str | Path) -> None:
         """Writes bytes to a file."""
+        if is_sharded(Path(filepath)):
+            discard(Path(filepath))
         write_bytes(Path(filepath), obj)
 
     def remove(self, filepath: str | Path) -> None:
@@ -91,6 +95,7 @@ class CheckpointHook(MMEngineCheckpointHook):
             discard(Path(runner.work_dir, INTERRUPTED))
 
     def _save_best_checkpoint(self, runner, metrics) -> None:
+        runner.message_hub.update_info(VALIDATED, runner.iter)
         super()._save_best_checkpoint(runner, metrics)
         self._flush()
 

@@ -15,7 +15,7 @@ from vitplug.errors import TrainingStopped
 from vitplug.files.whole import write_text
 from vitplug.registry import HOOKS
 
-from .checkpoint import INTERRUPTED
+from .checkpoint import INTERRUPTED, VALIDATED
 from .randomness import RandomnessHook, is_inside_epoch
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -72,10 +72,9 @@ class InterruptionHook(Hook):
 
     def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None) -> None:
         """Saves and stops if a signal came."""
-        done = runner.iter + 1
-        if done % getattr(runner.optim_wrapper, '_accumulative_counts', 1):
-            return
-        if dist.get_world_size() == 1 or self.every_n_train_iters(runner, self.interval):
+        done, counts = runner.iter + 1, getattr(runner.optim_wrapper, '_accumulative_counts', 1)
+        steps = 1 if dist.get_world_size() == 1 else max(1, self.interval // counts)
+        if done % (counts * steps) == 0:
             self._stop_if_asked(runner, done)
 
     def after_val_epoch(self, runner, metrics=None) -> None:
@@ -117,6 +116,8 @@ def validation_is_due(runner) -> bool:
     loop = runner.train_loop
     by_iterations = isinstance(loop, IterBasedTrainLoop)
     if runner.val_loop is None or runner.iter == 0 or (not by_iterations and is_inside_epoch(runner)):
+        return False
+    if runner.message_hub.runtime_info.get(VALIDATED) == runner.iter:
         return False
     position, end = (loop.iter, loop.max_iters) if by_iterations else (loop.epoch, loop.max_epochs)
     loop._decide_current_val_interval()

@@ -38,7 +38,8 @@ class NonFiniteLossHook(Hook):
 
     def before_train(self, runner) -> None:
         """Watches the steps of the optimizer, and finds the running statistics."""
-        runner.optim_wrapper.optimizer.register_step_pre_hook(self.skip_unless_finite)
+        self.wrapper = runner.optim_wrapper
+        self.wrapper.optimizer.register_step_pre_hook(self.skip_unless_finite)
         self.statistics = [buffer for name, buffer in runner.model.named_buffers() if name.endswith(STATISTICS)]
         self.before = [buffer.clone() for buffer in self.statistics]
 
@@ -60,16 +61,17 @@ class NonFiniteLossHook(Hook):
         # Optimizers of torch leave parameters without a gradient, and their state, as they are.
         optimizer.zero_grad(set_to_none=True)
 
-    def _skip(self, counts: bool = True) -> None:
+    def _skip(self) -> None:
+        amp = self.wrapper if isinstance(self.wrapper, AmpOptimWrapper) else None
+        counts = not amp or amp._scale_update_param is not None or amp.loss_scaler.get_scale() < 1
         self.in_a_row, self.skipped = self.in_a_row + counts, counts
         _copy(self.statistics, self.before)
 
     def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None) -> None:
         """Says that a step was skipped, and stops after several in a row."""
-        wrapper = runner.optim_wrapper
-        if not self.asked and isinstance(wrapper, AmpOptimWrapper) and wrapper.should_update():
+        if not self.asked and isinstance(self.wrapper, AmpOptimWrapper) and self.wrapper.should_update():
             # The scaler has not called the optimizer.
-            self._skip(wrapper._scale_update_param is not None or wrapper.loss_scaler.get_scale() < 1)
+            self._skip()
         self.asked = False
         if not self.skipped:
             return
@@ -77,7 +79,8 @@ class NonFiniteLossHook(Hook):
         losses = {name: torch.as_tensor(value).item() for name, value in (outputs or {}).items() if 'loss' in name}
         message = (
             f'the gradients of iteration {runner.iter + 1} are not finite ({self.in_a_row} in a row): '
-            f'{", ".join(f"{name} = {value:g}" for name, value in losses.items())}; images: {_images(data_batch)}'
+            f'{", ".join(f"{name} = {value:g}" for name, value in losses.items())}; images of this process in the last '
+            f'batch: {_images(data_batch)}'
         )
         if self.in_a_row < self.max_consecutive:
             runner.logger.warning(f'Step skipped: {message}')
