@@ -38,7 +38,6 @@ LIMITS = {
 @pytest.mark.parametrize('host', LIMITS)
 def test_a_plug_costs_its_own_operations_and_nothing_else(host):
     library = bench.HOSTS[host][1][0]
-    pytest.importorskip(library)
     counts = bench.overhead(host, ['plain', *bench.PLUGS])
     ratios = {
         name.removeprefix('vitplug '): [a / b for a, b in zip(own, counts[library], strict=True)]

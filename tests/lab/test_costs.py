@@ -8,7 +8,6 @@ from mmengine.config import Config
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from vitplug.attention import fused_attention
 from vitplug.backbones import SwinTransformer, VisionTransformer
 from vitplug.lab.costs import build_model, count_costs, count_parameters
 
@@ -76,11 +75,6 @@ def with_plugs(plain, added):
 @pytest.mark.parametrize('plugs', ON_VIT)
 def test_vit_is_its_closed_form(plugs):
     assert vit(plugs) == with_plugs(PLAIN, ON_VIT[plugs])
-
-
-def test_fused_forms_are_counted_as_plain_ones():
-    with fused_attention(True):
-        assert vit() == {'backbone': PLAIN}
 
 
 def test_attention_that_a_plug_changes():

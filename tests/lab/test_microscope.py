@@ -2,9 +2,11 @@
 
 import base64
 import io
+import json
 import re
 import shutil
 import time
+import zlib
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,7 +16,6 @@ import torch
 from adapters.foreign import images as foreign_images
 from adapters.foreign import plugged, timm_model
 from cases import HOSTS, images, randomize
-from lab.microscope_page import Page
 from PIL import Image
 from small_models import DETECTION, DIGITS, SEGMENTATION, save_untrained
 from token_places import dense, sides
@@ -31,6 +32,25 @@ SIZES = {'vit': (32, 40), 'vit-windows': (32, 40), 'swin': (32, 32), 'pit': (32,
 VIT, SWIN = 'vit_tiny_patch16_224', 'swin_tiny_patch4_window7_224'
 CLASSIFICATION = DIGITS / 'vit-mini-p4-refiner_1xb32-14e_digits-32x32.py'
 PLAIN = DIGITS / 'vit-mini-p4_1xb32-14e_digits-32x32.py'
+
+
+class Page:
+    """A written page: its data, and the values of its maps."""
+
+    def __init__(self, path: Path):
+        self.text = path.read_text()
+        self.data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', self.text)[1])
+        self.blob = zlib.decompress(base64.b64decode(re.search(r'id="blob">(.*?)</script>', self.text)[1]))
+
+    def maps(self, kind: str, block: int, image: int = 0, model: int = 0) -> np.ndarray:
+        """Maps of a block ``(H, queries, keys)``, prefix tokens first."""
+        tiles = self.data['images'][image]['maps'][model][kind][block]
+        heads, queries, cells = (tiles[key] for key in ('heads', 'num_queries', 'num_cells'))
+        codes = np.frombuffer(self.blob, np.uint8, heads * queries * cells, tiles['codes'])
+        per_query = 2 + tiles['prefix'][1]
+        numbers = np.frombuffer(self.blob, '<f4', heads * queries * per_query, tiles['numbers'])
+        low, step, prefix = np.split(numbers.reshape(heads, queries, per_query), (1, 2), -1)
+        return np.concatenate((prefix, low + codes.reshape(heads, queries, cells) * step), -1)
 
 
 # --- tiles ---
@@ -102,8 +122,7 @@ def test_fewer_queries_and_prefix_tokens_as_they_are():
 
 
 @pytest.mark.parametrize(
-    ('channels', 'shown', 'note'),
-    [(3, [10, 20, 30], ''), (1, [10, 10, 10], ''), (4, [10, 10, 10], 'channel 0 of 4')],
+    ('channels', 'shown', 'note'), [(3, [10, 20, 30], ''), (1, [10, 10, 10], ''), (4, [10, 10, 10], 'channel 0 of 4')]
 )
 def test_pictures_of_other_than_three_channels_say_what_they_show(channels, shown, note):
     pixels = (torch.arange(1, channels + 1, dtype=torch.uint8) * 10)[:, None, None].expand(-1, 2, 3)
@@ -188,6 +207,9 @@ def test_a_page_that_would_be_too_large_has_fewer_queries(tmp_path, monkeypatch)
     monkeypatch.setattr(writing, 'LARGEST_PAGE', len(whole.text) - 3000)
     small = written(tmp_path / 'small', vitplug.plug_in(timm_model(name), []), x)
     assert len(small.text) <= len(whole.text) - 3000 and 'queries: one of 2 x 2; keys: all' in small.text
+    monkeypatch.setattr(writing, 'LARGEST_PAGE', 20_000)
+    with pytest.raises(ValueError, match=r'a.html: 0.0 MB without maps, of 0.02: name fewer images'):
+        written(tmp_path / 'none', vitplug.plug_in(timm_model(name), []), x)
 
 
 def test_a_model_is_as_it_was_afterwards(tmp_path):

@@ -71,6 +71,8 @@ def test_what_images_add_to_both_models_cancels():
 
 def test_differences_of_models_that_do_not_correspond():
     assert paired(student(STORED), student(STORED[:, :1])) is None
+    groups = [jackknife(lambda some: {'': np.mean(some)}, range(count))[''] for count in (40, 90)]  # 16 of each
+    assert paired(*groups) is None
     alone = paired(*(exact(np.array([number])) for number in (3.0, 1.0)))
     assert alone.mean.tolist() == [2] and np.isnan(alone.low).all() and alone.n.tolist() == [0]
     # An image without a number of one of the models has no difference.

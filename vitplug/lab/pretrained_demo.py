@@ -133,5 +133,4 @@ def compare(data: str, weights: Path, folder: Path) -> None:
         path.write_text(f'_base_ = {base!r}\nmodel = dict(backbone=dict(init_cfg={init!r}))\n')
         runs.append(f'{path}={kind}')
     print(f'\n{data}: nearest neighbours of frozen patches', flush=True)
-    images = ['--bank', str(BANK), '--num', str(TESTED)]
-    study([*runs, '--measures', 'dense_knn', *images, '--out', str(folder / data)])
+    study([*runs, '--measures', 'dense_knn', '--bank', str(BANK), '--num', str(TESTED), '--out', str(folder / data)])

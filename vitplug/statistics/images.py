@@ -94,20 +94,18 @@ def combined(estimates: Sequence[Estimate], weights: Sequence[float] | None = No
     Sums are taken image by image: what an image adds to all cancels in a difference. None if the numbers of blocks,
     heads or images differ, so that nothing corresponds.
     """
-    if len({(one.over, one.mean.shape, one.samples is None or one.samples.shape) for one in estimates}) > 1:
+    counts = [one.over == GROUPS_OF_IMAGES and one.n.max() for one in estimates]  # of which the groups are
+    shapes = [(one.over, one.mean.shape, one.samples is None or one.samples.shape) for one in estimates]
+    if len({*zip(shapes, counts, strict=True)}) > 1:
         return None
     weights = weights or [1 / len(estimates)] * len(estimates)
-    first, whole = estimates[0], _sum([one.mean for one in estimates], weights)
+    first, whole = estimates[0], sum(weight * one.mean for weight, one in zip(weights, estimates, strict=True))
     if first.samples is None:
         return exact(whole)
-    samples = _sum([one.samples for one in estimates if one.samples is not None], weights)
+    samples = sum(weight * one.samples for weight, one in zip(weights, estimates, strict=True))
     if first.over == GROUPS_OF_IMAGES:
         return _jackknifed(whole, list(samples), int(first.n.max()))
     return student(samples, first.over)
-
-
-def _sum(arrays: Sequence[np.ndarray], weights: Sequence[float]) -> np.ndarray:
-    return np.sum([weight * array for weight, array in zip(weights, arrays, strict=True)], axis=0)
 
 
 def paired(model: Estimate, baseline: Estimate) -> Estimate | None:

@@ -34,8 +34,7 @@ def test_control_is_as_large_and_elsewhere():
 
 
 @pytest.mark.parametrize(
-    ('chosen', 'tensor'),
-    [(dict(heads=[3]), heads()), (dict(tokens=[-1]), heads()), (dict(heads=[0]), heads()[..., 0])],
+    ('chosen', 'tensor'), [(dict(heads=[3]), heads()), (dict(tokens=[-1]), heads()), (dict(heads=[0]), heads()[..., 0])]
 )
 def test_heads_and_tokens_that_are_not_there_are_refused(chosen, tensor):
     with pytest.raises(ValueError, match=r'=\[-?\d\]: not in an intermediate \(2, 7, 3'):

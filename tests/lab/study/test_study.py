@@ -227,6 +227,9 @@ def test_right_classes_are_those_of_the_condition():
         arrays = MEASURES['accuracy'].observe(Seen(replace(run, **changes), 0, {}, sample))
         found.append([float(arrays['top-1']), float(arrays['top-5'])])
     assert found[:3] == [[0, 100], [100, 100], [100, 100]] and np.isnan(found[3]).all()
+    for changes in (dict(right=lambda sample: [2]), dict(among=[1, 0])):
+        with pytest.raises(ValueError, match='accuracy alone knows the labels'):
+            MEASURES['loss'].observe(Seen(replace(run, **changes), 0, {}, sample))
 
 
 def test_foreign_folders_and_unknown_names_are_refused(names, tmp_path, capsys):
@@ -250,10 +253,12 @@ def test_a_broken_image_is_named_left_out_and_counted(names, digits, tmp_path, c
     content = path.read_bytes()
     try:
         path.write_bytes(b'no image')
-        found = study(tmp_path / 'out', *names, '--measures', 'score', 'feature_similarity', status=1)
+        chosen = ('--measures', 'score', 'feature_similarity', '--conditions', 'field:1')
+        found = study(tmp_path / 'out', *names, *chosen, status=1)
     finally:
         path.write_bytes(content)
     assert path.name in capsys.readouterr().err
+    assert len({row['condition'] for row in found}) == 2
     assert {row['n'] for row in found if row['quantity'] == 'value'} == {str(IMAGES - 1)}
     assert len(json.loads((tmp_path / 'out' / 'results.json').read_text())['skipped']) == 1
 
@@ -465,6 +470,8 @@ def test_detection_has_cocos_precision(digits, tmp_path):
     run = read_run(str(DETECTION), str(path), device='cpu')
     found, _ = evaluated(run, ['ap'], tmp_path / 'out')
     assert set(found['ap']) == {'bbox AP', 'segm AP'}
+    train = coco_metric(read_run(str(DETECTION), str(path), images='train', device='cpu'))
+    assert train._coco_api.dataset['images'][0]['file_name'].startswith('train_')
     metric = coco_metric(run)
     metric.results = []
     for index in run.images:
@@ -506,6 +513,9 @@ def test_figures_of_papers_stand_beside_their_own_score_alone():
     rows = [Row('accuracy', value, 'a', 'ImageNet-A', **numbers) for value in ('top-1', 'top-5')]
     top_1, top_5 = table(rows, {'ImageNet-A': '19.0'}).splitlines()[2:]
     assert '19.0' in top_1 and '19.0' not in top_5
+    rows = [Row('accuracy', 'top-1', 'a', 'field calibrated, ratio 1.12', **numbers)]
+    text = table(rows, {'field calibrated, ratio 1': '87.1', 'field calibrated, ratio 1.12': '88.4'})
+    assert '88.4' in text and '87.1' not in text
 
 
 def test_pictures_of_all_kinds_are_written(names, digits, tmp_path):
@@ -514,5 +524,6 @@ def test_pictures_of_all_kinds_are_written(names, digits, tmp_path):
     chosen += ('maps_by_entropy', 'refined_maps')
     study(tmp_path / 'o', f'{gab}=gab', names[1], '--measures', *chosen, '--num', '5')
     assert {path.stem for path in (tmp_path / 'o').glob('*.png')} == set(chosen)
-    study(tmp_path / 'c', names[1], '--conditions', 'blur:1', 'blur:2', '--num', '3')
+    found = study(tmp_path / 'c', names[1], '--conditions', 'blur:1', 'blur:2', 'edit:head:99:0:zero', '--num', '3')
+    assert {row['condition'].partition(',')[0] for row in found} == {'clean', 'Gaussian blur'}  # there is no block 99
     assert {path.stem for path in (tmp_path / 'c').glob('*.png')} == {'accuracy_over_strength'}

@@ -1,6 +1,7 @@
 """The command ``vitplug ablate``: configs and plugs, each with several seeds."""
 
 import argparse
+import itertools
 import json
 import math
 import shlex
@@ -91,11 +92,8 @@ def prepare(args: argparse.Namespace, out: Path) -> list[Cell]:
     variants = make_variants(args.configs, args.plugs or (), args.names or (), args.cfg_options or {})
     parameters = {label: check(label, cfg, out) for label, cfg in variants.items()}
     metrics = args.metric or [*dict.fromkeys(map(main_metric, variants.values()))]
-    cells = [
-        make_cell(label, cfg, seed, out, parameters[label])
-        for seed in range(args.seeds)
-        for label, cfg in variants.items()
-    ]
+    pairs = itertools.product(range(args.seeds), variants.items())
+    cells = [make_cell(label, cfg, seed, out, parameters[label]) for seed, (label, cfg) in pairs]
     note = dict(
         configs=args.configs,
         labels=[*variants],

@@ -187,7 +187,7 @@ def verdict(found: Comparison | None, summary: Summary) -> str:
 def remarks(summary: Summary) -> Iterator[str]:
     """Lines below the table: progress, what the figures are, seeds that are needed, cells that differ or are open."""
     cells = [(cell, cell.seed in variant.values) for variant in summary.variants for cell in variant.cells]
-    done, planned = sum(has_value for _, has_value in cells), len(summary.variants) * len(summary.seeds)
+    done, planned = sum(cell.is_done for cell, _ in cells), len(summary.variants) * len(summary.seeds)
     yield f'{done} of {planned} cells done'
     if done < planned:
         yield 'preliminary: decide when all cells are done'
@@ -195,11 +195,9 @@ def remarks(summary: Summary) -> Iterator[str]:
         "differences in points over paired seeds; intervals are not adjusted, verdicts are: p <= 0.05 after Holm's "
         'correction over the variants of this table'
     )
-    spread = [
-        (variant.name, variant.comparison.sd) for variant in summary.compared if variant.comparison.sd is not None
-    ]
+    spread = {one.name: one.comparison.sd for one in summary.compared if one.comparison.sd is not None}
     if summary.margin is not None and spread:
-        found = [(name, seeds_needed(summary.margin, sd)) for name, sd in spread]
+        found = [(name, seeds_needed(summary.margin, sd)) for name, sd in spread.items()]
         told = ', '.join(f'{name} {count or f"over {MOST_SEEDS:,}"}' for name, count in found)
         yield f'seeds that find a difference of {summary.margin:g} in 80 % of trials, each variant alone: {told}'
     codes = {cell.code: f'{cell.label} seed {cell.seed}' for cell, has_value in cells if has_value}

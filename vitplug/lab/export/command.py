@@ -51,9 +51,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     program = trace(exported, made_images(traced, channels), dynamic)
     sizes = open_sizes(program, made_images(traced, channels), dynamic)
     notes = _notes(cfg, predictor, part, program)
-    notes |= dict(
-        weights=file_hash(Path(local_file(args.checkpoint))), dynamic=[*dynamic], traced=[*traced], sizes=sizes
-    )
+    notes |= dict(weights=file_hash(Path(local_file(args.checkpoint))), dynamic=dynamic, traced=[*traced], sizes=sizes)
     try:
         _write(program, out, notes)
         print(f'file: {out}, {out.stat().st_size / 1e6:.1f} MB')

@@ -74,10 +74,7 @@ def _open_onnx(path: Path) -> tuple[Run, dict[str, Any]]:
 
 
 #: The formats by the ending of a file.
-FORMATS = {
-    '.onnx': Format(_write_onnx, _open_onnx),
-    '.pt2': Format(_write_torch, _open_torch),
-}
+FORMATS = {'.onnx': Format(_write_onnx, _open_onnx), '.pt2': Format(_write_torch, _open_torch)}
 
 
 class ExportedFile:

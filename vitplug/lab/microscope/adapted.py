@@ -91,8 +91,7 @@ def _predicted(network: nn.Module, x: Tensor, classes: Sequence[str] | None) -> 
         ) from error
     logits = getattr(output, 'logits', output)
     # timm's models without a head give features of the shape of logits.
-    has_no_head = getattr(network, 'num_classes', None) == 0
-    if has_no_head or not isinstance(logits, Tensor) or logits.ndim != 2:
+    if getattr(network, 'num_classes', None) == 0 or not isinstance(logits, Tensor) or logits.ndim != 2:
         return Prediction('no prediction: the model gives no logits of classes')
     names = getattr(getattr(network, 'config', None), 'id2label', None)
     if classes is None and names:  # a config in JSON has its keys as text, sorted as text

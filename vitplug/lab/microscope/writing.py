@@ -49,7 +49,7 @@ def write_page(path: Path, models: Sequence[Model], views: Sequence[View], image
         made_by: The command or function.
 
     Raises:
-        ValueError: If no model has maps, or a map is not finite.
+        ValueError: If no model has maps, a map is not finite, or the pictures alone are too much.
     """
     facts = _facts(models, images, made_by)
     most = MOST_QUERIES
@@ -59,12 +59,14 @@ def write_page(path: Path, models: Sequence[Model], views: Sequence[View], image
         ]
         if not _attention(looked):
             raise ValueError('no block of the models has an attention map: there is nothing to look at')
-        page = _page(models, looked, facts)
-        share = LARGEST_PAGE / len(page)
+        page, maps = _page(models, looked, facts)
+        share = (LARGEST_PAGE - (rest := len(page) - maps)) / maps
+        if share <= 0:
+            raise ValueError(f'{path}: {rest / 1e6:.1f} MB without maps, of {LARGEST_PAGE / 1e6:g}: name fewer images')
         if share >= 1 or most == 1:
             write_bytes(path, page)
             return
-        # Most of a page grows with the square of the side.
+        # The maps grow with the square of the side.
         widest = max(max(tiles.geometry.queries.hw) for tiles in _attention(looked))
         most = max(1, min(min(most, widest) - 1, int(min(most, widest) * share**0.5)))
 
@@ -85,9 +87,9 @@ def _attention(looked: Sequence[Looked]) -> list[Tiles]:
     return [tiles for _, kinds in looked for maps in kinds for tiles in maps['probs'].values()]
 
 
-def _page(models: Sequence[Model], looked: Sequence[Looked], facts: Mapping[str, str]) -> bytes:
-    blob = bytearray()
-    images = []
+def _page(models: Sequence[Model], looked: Sequence[Looked], facts: Mapping[str, str]) -> tuple[bytes, int]:
+    """The page, and the bytes of its maps."""
+    blob, images = bytearray(), []
     for view, kinds in looked:
         said = (*view.predictions, *([view.truth] if view.truth else []))
         pictures = [None if one.picture is None else picture_url(one.picture) for one in said]
@@ -121,7 +123,8 @@ def _page(models: Sequence[Model], looked: Sequence[Looked], facts: Mapping[str,
         parts[f'{name} hash'] = base64.b64encode(hashlib.sha256(parts[name].encode()).digest()).decode()
     page = files(__package__).joinpath('page.html').read_text('utf-8')
     # In one pass, so that nothing is filled into what was filled in. Names of files may be no text.
-    return re.sub(r'\{\{([a-z ]+)\}\}', lambda match: parts[match[1]], page).encode(errors='backslashreplace')
+    filled = re.sub(r'\{\{([a-z ]+)\}\}', lambda match: parts[match[1]], page)
+    return filled.encode(errors='backslashreplace'), len(parts['blob'])
 
 
 def _stored(tiles: Mapping[int, Tiles], model: Model, blob: bytearray) -> list[dict | None]:

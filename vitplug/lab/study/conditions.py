@@ -7,6 +7,7 @@ A condition by name is a function of the words after its name, or a ``module:fun
 import json
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache, partial, wraps
@@ -193,16 +194,26 @@ def field(ratio: str) -> Condition:
     share = number(ratio, least=0.01)
 
     def changed(run: Run) -> Run:
+        if run.library != 'mmpretrain':
+            raise ValueError(f'field:{ratio}: {run.label} is no classifier')
         kept = [step for step in run.pipeline if not RESIZES.fullmatch(str(step['type']))]
         if len(kept) == len(run.pipeline):
             raise ValueError(f'field:{ratio}: {run.label} has no resize or crop in its test pipeline to replace')
-        height, width = run.inputs(run.batch(run.images[:1])).shape[-2:]
+        height, width = _size(run)
         if height != width:
             raise ValueError(f'field:{ratio}: the images of {run.label} are {height} x {width}: expected squares')
         return at_input(lambda pixels, results: calibrated_field(pixels, share, height))(run.changed(pipeline=kept))
 
     unit = 'ratio of the crop to the resized short side'
     return Condition(f'field calibrated, ratio {ratio}', changed, 'calibrated field', share, unit)
+
+
+def _size(run: Run) -> Sequence[int]:
+    """Height and width of what a model gets of the first image that can be read."""
+    for index in run.images:
+        with suppress(Exception):  # it is named when it is tested
+            return run.inputs(run.batch([index])).shape[-2:]
+    raise ValueError(f'none of {len(run.images)} images can be read')
 
 
 def calibrated_field(pixels: np.ndarray, ratio: float, size: int) -> np.ndarray:

@@ -74,10 +74,10 @@ class Study:
         for run, condition in itertools.product(self.runs, self.conditions):
             try:
                 changed = condition.change(run)
-            except ValueError as error:  # a model without what the condition changes
+                reasons = self._go(changed, condition, self.measures)
+            except ValueError as error:  # a model without what the condition changes, or edits
                 self.left_out[run.label, condition.name, 'all measures'] = str(error)
                 continue
-            reasons = self._go(changed, condition, self.measures)
             self.left_out |= {(run.label, condition.name, measure.name): why for measure, why in reasons.items()}
             for measure in (measure for measure in self.measures if measure not in reasons):
                 if units := list(self._units(changed, condition, measure).values()):

@@ -48,14 +48,12 @@ def figures_of(study: Study, measure: Measure, rows: Sequence[Row]) -> dict[str,
     return {name: figure for name, figure in both.items() if figure is not None}
 
 
-def _panels(
-    count: int, title: str, columns: int = 3, inches: tuple[float, float] = (3.6, 2.8)
-) -> tuple[Figure, list[Axes]]:
-    """A figure with a title and some panels in rows."""
+def _panels(count: int, title: str, columns: int = 3, sides: Sequence[float] = (3.6, 2.8)) -> tuple[Figure, list[Axes]]:
+    """A figure with a title and some panels in rows, each of so many inches."""
     columns = min(columns, count)
     rows = -(-count // columns)
-    figure = Figure(figsize=(inches[0] * columns, inches[1] * rows + 0.45), layout='constrained')
-    figure.suptitle(textwrap.fill(title, int(LETTERS * inches[0] * columns)), fontsize=11)
+    figure = Figure(figsize=(sides[0] * columns, sides[1] * rows + 0.45), layout='constrained')
+    figure.suptitle(textwrap.fill(title, int(LETTERS * sides[0] * columns)), fontsize=11)
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     for ax in axes[count:]:
         ax.set_axis_off()
@@ -131,7 +129,7 @@ def _matrices(measure: Measure, rows: Sequence[Row], shown: Shown) -> Figure | N
             found[row.model][row.layer, row.head] = row.mean
     if not found:
         return None
-    figure, axes = _panels(len(found), _title(measure), inches=(3.6, 3.2))
+    figure, axes = _panels(len(found), _title(measure), sides=(3.6, 3.2))
     for ax, (model, numbers) in zip(axes, found.items(), strict=True):
         matrix = np.full((max(map(max, numbers)) + 1,) * 2, np.nan)
         matrix[tuple(zip(*numbers, strict=True))] = list(numbers.values())

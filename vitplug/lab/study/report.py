@@ -76,8 +76,11 @@ def table(rows: Sequence[Row], papers: Mapping[str, str]) -> str:
     # The models of a condition one below the other, in the order of the call.
     for key in sorted(cells, key=lambda key: [known[name] for known, name in zip(places, key, strict=True)]):
         its = papers if key[1] == rows[0].value else {}  # of top-1 and mIoU, not of the other scores
-        found, figure = cells[key], next((text for name, text in its.items() if key[2].startswith(name)), '')
-        numbers, own = [interval(found.get(quantity)) for quantity in shown], found[VALUE]
+        # A condition may say more than the paper, behind a colon or a comma.
+        said, found = f'{key[2]},'.replace(':', ','), cells[key]
+        figure = next((text for name, text in its.items() if said.startswith(f'{name},')), '')
+        numbers = [interval(found.get(quantity)) for quantity in shown]
+        own = found.get(VALUE) or next(iter(found.values()))
         lines.append((*key, *numbers, f'{own.n or ""} {own.over}'.strip(), *([figure] if papers else [])))
     return format_table(lines, numeric=range(4, 4 + len(shown))) if cells else ''
 

@@ -83,9 +83,8 @@ def rows_of(study: Study, measure: Measure) -> Iterator[Row]:
         repeats[label, name][seed] = over('repeats', draws) if len(draws) > 1 else {}
     first, own = study.runs[0].label, {condition.name for condition in study.conditions if condition.own_images}
     for (label, name), values in numbers.items():
-        of_first, clean, first_clean = (
-            numbers.get(key, {}) for key in ((first, name), (label, CLEAN.name), (first, CLEAN.name))
-        )
+        keys = (first, name), (label, CLEAN.name), (first, CLEAN.name)
+        of_first, clean, first_clean = (numbers.get(key, {}) for key in keys)
         drop = {} if name in own or name == CLEAN.name else minus(clean, values)
         other = {} if label == first else minus(drop, minus(first_clean, of_first))
         quantities = {

@@ -73,8 +73,7 @@ def _pairs(run: Run, kind: str, tensor: Tensor, place: Place) -> np.ndarray | No
 def token_pairs(seen: Seen) -> Arrays:
     """Cosine similarity of every two patch tokens of an image at a block's output."""
     pairs = list(seen.found['block'].items())
-    chosen = [pairs[at] for at in evenly_spaced(len(pairs), 12)]
-    return {f'|block {layer}': one for layer, one in chosen}
+    return {f'|block {layer}': one for layer, one in (pairs[at] for at in evenly_spaced(len(pairs), 12))}
 
 
 # --- layers ---

@@ -27,6 +27,7 @@ from vitplug.statistics.images import Arrays
 
 from ..measure import Seen, measure, together
 
+SOURCE = 'Gaussian Attention Bias, Sec. 3 and supplement'
 # What a fit gives.
 FITTED = 'sigma x', 'sigma y', 'centre x', 'centre y', 'R²'
 # Least squares needs as many values as parameters.
@@ -180,13 +181,7 @@ def _fit(units: Sequence[Arrays]) -> Arrays:
     return fit_gaussian(mean_field([unit['field'] for unit in units])) | noise
 
 
-@measure(
-    'pixels; R²: share',
-    'Gaussian Attention Bias, Sec. 3 and supplement',
-    estimate=together(_fit),
-    one_size=True,
-    draw='fitted',
-)
+@measure('pixels; R²: share', SOURCE, estimate=together(_fit), one_size=True, draw='fitted')
 def erf(seen: Seen) -> Arrays:
     """Gradient of the central token of the last map, mean over channels, to the normalised image, mean over its
     channels, rectified, averaged over images of the most frequent size; and the Gaussian fitted to it: standard

@@ -24,18 +24,20 @@ from ..runs import Run
 SCORES_OF = dict(mmpretrain='accuracy', mmseg='miou', mmdet='ap')
 
 
-def check(run: Run, library: str) -> None:
-    """Raises a ValueError if a score of a library's task does not apply to a run."""
+def check(run: Run, library: str, knows_labels: bool = False) -> None:
+    """Raises a ValueError if a score of a library's task does not apply to a run, or not to a condition's labels."""
     if not run.has_labels:
         raise ValueError(f'{run.label} sees a folder of images without labels: name a split')
     if run.library != library:
         raise ValueError(f'it is of {library}, and the model of {run.library}')
+    if not knows_labels and (run.right is not Run.right or run.among):
+        raise ValueError('accuracy alone knows the labels of this condition')
 
 
 @measure('points', 'all five papers', predicts=True)
 def accuracy(seen: Seen) -> Arrays:
     """Share of the images whose class is the best one, or among the best five."""
-    check(seen.run, 'mmpretrain')
+    check(seen.run, 'mmpretrain', knows_labels=True)
     right, scores, among = seen.run.right(seen.sample), seen.sample.pred_score, seen.run.among
     if among is not None:
         right, scores = [among.index(one) for one in right if one in among], scores[list(among)]
@@ -89,7 +91,7 @@ def miou(seen: Seen) -> Arrays:
 def coco_metric(run: Run):
     """COCO's metric of the config's test."""
     if 'metric' not in run.cache:
-        metric = METRICS.build(_metric_settings(run, 'CocoMetric'))
+        metric = METRICS.build(_metric_settings(run, 'CocoMetric') | dict(ann_file=run.dataset.ann_file))
         metric.dataset_meta = run.dataset.metainfo
         with contextlib.redirect_stdout(io.StringIO()):
             metric.cat_ids = metric._coco_api.get_cat_ids(cat_names=metric.dataset_meta['classes'])
@@ -160,6 +162,8 @@ def loss(seen: Seen) -> Arrays:
         found = -scores[label].clamp(min=torch.finfo(torch.float32).tiny).log()
     else:
         logits, labels = seen.sample.seg_logits.data.double(), seen.sample.gt_sem_seg.data.long()
+        if len(logits) == 1:
+            raise ValueError('its decode head has one output for two classes')
         known = (labels >= 0) & (labels < len(logits))
         found = F.cross_entropy(logits[None], labels.where(known, -1), ignore_index=-1)
     return {'cross entropy': np.array(float(found))}
