@@ -63,10 +63,7 @@ def test_wrong_command_names_the_nearest(name, answer, typed, capsys):
 
 @pytest.mark.parametrize(
     ('users', 'spin_count', 'only_tensors'),
-    [
-        ({}, '1000', '1'),
-        (dict(OMP_WAIT_POLICY='passive', TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD='1'), None, None),
-    ],
+    [({}, '1000', '1'), (dict(OMP_WAIT_POLICY='passive', TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD='1'), None, None)],
 )
 def test_variables_of_the_user_are_kept(users, spin_count, only_tensors, monkeypatch):
     for name in ('GOMP_SPINCOUNT', 'OMP_WAIT_POLICY', cli.ONLY_TENSORS, cli.NOT_ONLY_TENSORS):

@@ -11,6 +11,7 @@ model = dict(
         in_channels=[768],
         dropout_ratio=0.1,
         num_classes=150,
+        norm_cfg=dict(type='SyncBN', requires_grad=True),
         align_corners=False,
         loss_decode=dict(type='CrossEntropyLoss', use_sigmoid=False, loss_weight=1.0),
     ),

@@ -64,6 +64,13 @@ def test_stock_checkpoint_fits_other_heads(mode):
     assert_same(got['v'][0][:, :, :2], expected['v'][0], 1e-12)
 
 
+def test_the_place_of_the_norm_of_a_merging_is_an_argument():
+    model = swin_v2(stage_cfgs=dict(downsample_cfg=dict(use_post_norm=True)))  # as mmpretrain's class needs it
+    assert model.state_dict().keys() == swin_v2().state_dict().keys()
+    with pytest.raises(ValueError, match='use_post_norm=False: Swin V2 normalises after the reduction'):
+        swin_v2(stage_cfgs=dict(downsample_cfg=dict(use_post_norm=False)))
+
+
 def test_checkpoint_of_other_windows_keeps_its_scale():
     """A bias of equal offsets is equal where the windows of the pretraining are named."""
     source = randomize(swin_v2(window_size=2)).double()

@@ -19,7 +19,7 @@ DEVICE = 'cuda'
 # Of resized position embeddings; torch's kernels for both devices differ by 1.2e-7 there, measured on an H200.
 TOLERANCE = 1e-6
 HALF = {dtype: (dtype, 16 * torch.finfo(dtype).eps) for dtype in (torch.bfloat16, torch.float16)}
-# Type of autocast, and largest mean error of outputs and of gradients.
+# Type of autocast, and largest mean error of outputs.
 PRECISIONS = {torch.float32: (None, 1e-4), **HALF}
 
 

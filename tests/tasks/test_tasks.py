@@ -1,8 +1,7 @@
-"""One description for each library, and nothing that tells libraries apart elsewhere."""
+"""One description for each library."""
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from mmengine.config import ConfigDict
@@ -11,8 +10,6 @@ from mmengine.registry import METRICS, init_default_scope
 from vitplug.config.parts import registered
 from vitplug.tasks.libraries import TASKS, check_scope
 from vitplug.tasks.networks import run_head
-
-VITPLUG = Path(__file__).parents[2] / 'vitplug'
 
 
 @pytest.mark.integration

@@ -114,7 +114,7 @@ class PluggedBackbone(PluggedModel, BaseModule):
         most = count - 1 + self.FIRST_FROZEN
         if type(frozen_stages) is not int or not -1 <= frozen_stages <= most:
             raise ValueError(f'frozen_stages={frozen_stages!r}: expected an integer from -1 (none) to {most}')
-        if self.frozen and frozen_stages >= 0:
+        if self.frozen and frozen_stages >= self.FIRST_FROZEN:
             raise ValueError(
                 f'frozen_stages={frozen_stages} beside frozen={self.frozen!r}: the first freezes plugs, too; keep one'
             )

@@ -34,15 +34,9 @@ _EVA02 = dict(
 )
 _SCALED_MLP = dict(layer_cfgs=dict(ffn_type='swiglu', ffn_norm=True, key_bias=False))
 _CLIP = dict(
-    pre_norm=True,
-    norm_cfg=dict(type='LN', eps=1e-5),
-    layer_cfgs=dict(act_cfg=dict(type='mmpretrain.QuickGELU')),
+    pre_norm=True, norm_cfg=dict(type='LN', eps=1e-5), layer_cfgs=dict(act_cfg=dict(type='mmpretrain.QuickGELU'))
 )
-_SIGLIP = dict(
-    with_cls_token=False,
-    out_type='avg_featmap',
-    layer_cfgs=dict(act_cfg=dict(type='GELU', approximate='tanh')),
-)
+_SIGLIP = dict(with_cls_token=False, out_type='featmap', layer_cfgs=dict(act_cfg=dict(type='GELU', approximate='tanh')))
 
 # Names, and the arguments of the network. Of several rows that match a name, later ones count.
 _NETWORKS: tuple[tuple[str, dict[str, Any]], ...] = (

@@ -130,12 +130,7 @@ class RecursiveAttention(BaseModule):
     sockets = BLOCK_SOCKETS
 
     def __init__(
-        self,
-        embed_dims: int,
-        shape: BlockShape,
-        sr_ratio: int,
-        attn_drop: float = 0.0,
-        proj_drop: float = 0.0,
+        self, embed_dims: int, shape: BlockShape, sr_ratio: int, attn_drop: float = 0.0, proj_drop: float = 0.0
     ):
         super().__init__()
         self.embed_dims = embed_dims

@@ -9,7 +9,6 @@ from functools import partial
 
 from mmcv.cnn.bricks.transformer import FFN
 from mmengine.model import BaseModule
-from mmengine.utils import to_2tuple
 from torch import Tensor, nn
 
 from vitplug.attention import Carry, LayerRecord, Site
@@ -20,7 +19,7 @@ from vitplug.registry import MODELS
 from .base import WITHOUT_PREFIX
 from .columnar import ColumnarBackbone
 from .ffn import PluggedFFN, layer_norm, start_mlp
-from .patch_embed import build_patch_embed
+from .patch_embed import build_patch_embed, size_of
 from .settings import named_archs
 
 
@@ -132,7 +131,7 @@ class MlpMixer(ColumnarBackbone):
         patch_settings = dict(in_channels=in_channels, embed_dims=self.embed_dims, kernel_size=patch_size)
         self.patch_embed = build_patch_embed(img_size, patch_settings | dict(stride=patch_size) | patch_cfg)
         self.patch_resolution = self.patch_embed.init_out_size
-        self.fixed_size = tuple(to_2tuple(img_size))
+        self.fixed_size = size_of(img_size)
         self.drop_after_pos = nn.Identity()
 
         plug_set, self.layers = self.build_layers(

@@ -30,6 +30,8 @@ class PostNormPatchMerging(FastPatchMerging):
     """Patch merging with the norm after the reduction, as in *Swin Transformer V2*; mmcv's has it before."""
 
     def __init__(self, in_channels: int, out_channels: int, *, norm_cfg: dict | None = dict(type='LN'), **settings):
+        if not settings.pop('use_post_norm', True):
+            raise ValueError('downsample_cfg: use_post_norm=False: Swin V2 normalises after the reduction')
         super().__init__(in_channels, out_channels, norm_cfg=None, **settings)
         self.norm = layer_norm(norm_cfg, out_channels)
 

@@ -1,6 +1,6 @@
-# Tiny-ImageNet at its own 64 x 64, a folder for each class in `train` and in `val`.
+# Tiny-ImageNet at its own 64 x 64, with its own mean, a folder for each class in `train` and in `val`.
 _base_ = 'cifar100_32.py'
-mean, std = [123.675, 116.28, 103.53], [58.395, 57.12, 57.375]
+mean, std = [122.451, 114.266, 101.363], [70.635, 68.621, 71.936]
 data_preprocessor = dict(num_classes=200, mean=mean, std=std, to_rgb=True)
 
 augmentation = [dict(type='LoadImageFromFile'), *_base_.augmentation]

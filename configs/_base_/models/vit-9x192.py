@@ -6,7 +6,9 @@ model = dict(
         arch=dict(embed_dims=192, num_layers=9, num_heads=12, feedforward_channels=384),
         img_size=32,
         patch_size=4,
-        drop_path_rate=0.1,
+        qkv_bias=False,
+        norm_cfg=dict(type='LN'),
+        layer_cfgs=dict(drop_path_rate=0.1),  # the same in all blocks
     ),
     neck=None,
     head=dict(
