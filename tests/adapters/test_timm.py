@@ -459,6 +459,8 @@ def test_other_ways_to_hold_blocks_say_why_not():
     assert [all(p.requires_grad for p in block.parameters()) for block in model.blocks] == [True, False, False]
     with pytest.raises(RuntimeError, match='alone'):
         model.blocks[1:][0](torch.zeros(1, 17, 32))
+    with pytest.raises(ValueError, match=r'gets 3 arguments behind the tokens, and its map names .*is_causal'):
+        next(iter(model.blocks))(torch.zeros(1, 17, 32), None, False, torch.ones(32))
 
 
 def test_edits_of_a_model_that_checkpoints_are_refused():

@@ -120,12 +120,6 @@ def test_uniform_head_sees_all_tokens_alike(mode):
     assert_close(got, expected)
 
 
-def test_uniform_head_widens_a_gated_mlp_by_its_own_width():
-    gated = dict(layer_cfgs=dict(ffn_type='swiglu_fused'))
-    wide, own = (vit(plugs=plugs, **gated).layers[0] for plugs in ([dict(type='UniformHead', mode='compensate')], []))
-    assert wide.shape.hidden_dims - own.shape.hidden_dims == wide.shape.head_dims
-
-
 def uniform_oracle(v, valid, regions):
     """Token by token: the mean of the valid values of its region, 0 where there is none."""
     out = torch.zeros_like(v)

@@ -85,9 +85,15 @@ class PluggedBlock(Plugged):
 
         Raises:
             RuntimeError: If the block is called alone.
+            ValueError: If it gets arguments that its map does not name.
         """
         if step is None:
             raise RuntimeError(_alone(self))
+        if len(args) > len(self.maps[0].arguments):
+            raise ValueError(
+                f'{type(self).__name__} gets {len(args)} arguments behind the tokens, and its map names '
+                f'{list(self.maps[0].arguments)}: name all in BlockMap(arguments=...)'
+            )
         named = dict(zip(self.maps[0].arguments, args, strict=False))
         return step.walk.host.pass_block(step, self, x, hw, {**named, **extras})
 

@@ -142,6 +142,7 @@ class AdaptedModel(PluggedModel):
         check_asked(type(block).__name__, {'output_attentions': asked, **extras})
         walk, index, own = step.walk, step.index, self.num_extra_tokens
         hw = self._grid(x, walk) if hw is None else hw
+        is_repeated = index in walk.entered  # by activation checkpointing
         carry, added = walk.enter(index)
         x_BND = x.flatten(1, 2) if x.ndim == 4 else x
         if index == 0:
@@ -152,6 +153,8 @@ class AdaptedModel(PluggedModel):
         site = with_mask(self.site(self.layout, index, TokenMap(hw)), extras)
         record = walk.recorder.at(index) if walk.recorder else None
         if record is not None:
+            if record.site is not None and not is_repeated:
+                raise ValueError(f'{type(self.model).__name__} runs its blocks more than once in a call; expected once')
             record.enter(site.in_windows(x_BND.device))
         x_BND, carry = run_plugged(partial(block.run, extras), block.plugs, x_BND, site, carry, record)
         if index == len(self.plugged_blocks()) - 1:

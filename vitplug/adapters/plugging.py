@@ -57,7 +57,7 @@ def plug_in(model: nn.Module, plugs: str | Sequence) -> nn.Module:
         _take_classes(inner)
         raise
     stock = find(inner, names.blocks)
-    listed = PluggedBlocks(stock.children(), host)
+    listed = PluggedBlocks(dict(stock.named_children()), host)
     listed.training = stock.training  # not `train()`: blocks keep their own modes
     _set(inner, names.blocks, listed)
     inner.plugs = host.plugs
@@ -85,28 +85,26 @@ def unplug(model: nn.Module) -> nn.Module:
         ValueError: If it has none.
     """
     for host in _hosts(model).values():
-        _unplug(host)
+        if not isinstance(host, AdaptedModel):
+            raise ValueError(f'unplug: {type(host).__name__} has its plugs from the start: build it without them')
+        inner, names = host.model, host.names
+        for block in host.plugged_blocks():
+            del block.plugs
+        stock, present = inner.__dict__.pop('stock_blocks'), find(inner, names.blocks)
+        stock._modules, stock.training = present._modules, present.training
+        _set(inner, names.blocks, stock)
+        _take_classes(inner)
+        del inner.plugs, inner.__dict__['plug_host']
+        if names.patch is not None:
+            hooks = find(inner, names.patch)._forward_hooks
+            for key in [key for key, hook in hooks.items() if hook is note_grid]:
+                del hooks[key]
+        inner.__dict__.pop('plug_summary', None)
+        config = getattr(inner, 'config', None)
+        if hasattr(config, 'plugs'):
+            del config.plugs
     model.__dict__.pop('plug_summary', None)
     return model
-
-
-def _unplug(host: AdaptedModel) -> None:
-    inner, names = host.model, host.names
-    for block in host.plugged_blocks():
-        del block.plugs
-    stock, present = inner.__dict__.pop('stock_blocks'), find(inner, names.blocks)
-    stock._modules, stock.training = present._modules, present.training
-    _set(inner, names.blocks, stock)
-    _take_classes(inner)
-    del inner.plugs, inner.__dict__['plug_host']
-    if names.patch is not None:
-        hooks = find(inner, names.patch)._forward_hooks
-        for key in [key for key, hook in hooks.items() if hook is note_grid]:
-            del hooks[key]
-    inner.__dict__.pop('plug_summary', None)
-    config = getattr(inner, 'config', None)
-    if hasattr(config, 'plugs'):
-        del config.plugs
 
 
 def host_of(model: nn.Module) -> PluggedModel:
@@ -115,19 +113,20 @@ def host_of(model: nn.Module) -> PluggedModel:
     Raises:
         ValueError: If the model has no plugs, or several parts with plugs.
     """
-    hosts = {'': model} if isinstance(model, PluggedModel) else _hosts(model)
+    hosts = _hosts(model)
     if len(hosts) > 1:
         raise ValueError(f'{type(model).__name__} has several parts with plugs: give one of {", ".join(hosts)}')
     [host] = hosts.values()
     return host
 
 
-def _hosts(model: nn.Module) -> dict[str, AdaptedModel]:
-    """The parts of a model that have plugs, by name; ``''`` is the model itself."""
-    parts = {name: module.__dict__ for name, module in model.named_modules() if 'plug_host' in module.__dict__}
-    if not parts:
+def _hosts(model: nn.Module) -> dict[str, PluggedModel]:
+    """The parts of a model that have plugs, by name; ``''`` is the model itself. A backbone of vitplug is one."""
+    found = {name: module.__dict__.get('plug_host', module) for name, module in model.named_modules()}
+    hosts = {name: part for name, part in found.items() if isinstance(part, PluggedModel)}
+    if not hosts:
         raise ValueError(f'{type(model).__name__} has no plugs; call vitplug.plug_in(model, plugs) first')
-    return {name: part['plug_host'] for name, part in parts.items()}
+    return hosts
 
 
 def intermediates(
@@ -184,7 +183,10 @@ def load_plugs(model: nn.Module, path: str | PathLike) -> nn.Module:
     """
     parts = _hosts(model)
     saved = {_place(key, parts): value for key, value in _read(Path(path)).items() if is_plug(key)}
-    keys = {_place(key, parts): key for key in model.state_dict() if is_plug(key)}
+    own = [key for key in model.state_dict() if is_plug(key)]
+    keys = {_place(key, parts): key for key in own}
+    if len(keys) < len(own):
+        raise ValueError(f'load_plugs: blocks are no numbers in {own[0]}: load {path} by model.load_state_dict')
     if differing := ['.'.join(place) for place in sorted(saved.keys() ^ keys.keys())]:
         raise ValueError(
             f'load_plugs: {path} lacks, or has besides, {differing}; plug in the plugs with which it was saved, not '
@@ -280,7 +282,8 @@ def _note_in_config(model: nn.Module, inner: nn.Module, plugs: str | Sequence) -
     if not hasattr(getattr(inner, 'config', None), 'to_json_string'):
         return
     copies: dict[int, Any] = {}
-    copy.deepcopy(getattr(model, 'config', inner.config), copies)
+    of_model = getattr(model, 'config', None)  # of a wrapper, it may be anything
+    copy.deepcopy(of_model if hasattr(of_model, 'to_json_string') else inner.config, copies)
     for part in model.modules():
         if id(getattr(part, 'config', None)) in copies:
             part.config = copies[id(part.config)]

@@ -12,7 +12,7 @@ so activation checkpointing, which calls a step again in backward, repeats the s
 travel with the carry, and the library's code never sees them.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any
 
@@ -119,9 +119,9 @@ class PluggedBlocks(nn.ModuleList):
     Not an ``nn.Sequential``: timm takes the children of those, and iterates over others.
     """
 
-    def __init__(self, modules: Iterable[nn.Module], host: Any):
+    def __init__(self, modules: Mapping[str, nn.Module], host: Any):
         super().__init__()
-        super().extend(modules)
+        self._modules.update(modules)
         # In the dict: not a part of this list, which is a part of the model.
         self.__dict__['host'] = host
 
@@ -136,12 +136,13 @@ class PluggedBlocks(nn.ModuleList):
         return iter(steps)
 
     def __getitem__(self, index: int | slice) -> nn.Module:
-        blocks = list(self._modules.values())[index]
+        named = list(self._modules.items())
         if not isinstance(index, slice):
-            return blocks
+            return named[index][1]
         # Plugs need all blocks from the first one on; others are there to be set up, and cannot be called.
-        is_start = blocks == list(self._modules.values())[: len(blocks)]
-        return PluggedBlocks(blocks, self.host) if is_start else nn.ModuleList(blocks)
+        chosen = named[index]
+        is_start = chosen == named[: len(chosen)]
+        return PluggedBlocks(dict(chosen), self.host) if is_start else nn.ModuleList(dict(chosen).values())
 
     def append(self, *added: Any) -> 'PluggedBlocks':
         """Refused, as all ways to put a block in, which would have no plugs, or to take one out of the host's count."""

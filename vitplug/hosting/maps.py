@@ -10,7 +10,7 @@ from vitplug.plugs import INTERMEDIATES
 
 from .pixels import PixelGrid
 
-PAIRWISE = ('scores', 'logits', 'probs', 'maps', *INTERMEDIATES)
+PAIRWISE = 'scores', 'logits', 'probs', 'maps'
 
 
 def choose_maps(found: Mapping[str, Mapping[int, Tensor]], name: str, layer: int) -> Tensor:
@@ -19,8 +19,8 @@ def choose_maps(found: Mapping[str, Mapping[int, Tensor]], name: str, layer: int
     Raises:
         ValueError: If the name is none of maps, or they were not recorded.
     """
-    if name not in PAIRWISE:
-        raise ValueError(f'name={name!r}: expected one of {list(PAIRWISE)}')
+    if name not in (known := [*PAIRWISE, *INTERMEDIATES]):
+        raise ValueError(f'name={name!r}: expected one of {known}')
     if layer not in found.get(name, {}):
         recorded = {kind: sorted(by_block) for kind, by_block in found.items()}
         raise ValueError(

@@ -6,7 +6,7 @@ A plug in this folder is found by itself: its class has a ``name``, and configs 
 from importlib import import_module
 from pkgutil import iter_modules
 
-from .plug import BlockShape, LayerPlan, Plug
+from .plug import INTERMEDIATES, BlockShape, LayerPlan, Plug
 from .plug_set import Bindable, LayerPlugs, NetworkPlugs, PlugModules, PlugSet
 from .sockets import BLOCK_SOCKETS, NETWORK_SOCKETS, Sockets
 
@@ -22,8 +22,6 @@ def _found() -> tuple[type[Plug], ...]:
 #: The types a config may name.
 PLUG_TYPES = _found()
 globals().update({plug.__name__: plug for plug in PLUG_TYPES})
-#: What plugs record besides the intermediates of every block, and what it is.
-INTERMEDIATES = {name: what for plug in PLUG_TYPES for name, what in plug.intermediates.items()}
 
 __all__ = [
     'BLOCK_SOCKETS',

@@ -138,10 +138,6 @@ def _average(x_BND: Tensor, context_B1D: Tensor) -> Tensor:
     return torch.lerp(x_BND, context_B1D, 0.5)
 
 
-def _broadcast_mean(x_BND: Tensor, valid_BN: Tensor | None) -> Tensor:
-    return _MeanBroadcast.apply(x_BND) if valid_BN is None else _average(x_BND, token_mean(x_BND, valid_BN))
-
-
 class _MeanBroadcast(torch.autograd.Function):
     """``(x_i + mean_j x_j) / 2``. The map is symmetric and so its own gradient, in half the passes of autograd's."""
 
@@ -155,7 +151,9 @@ class _MeanBroadcast(torch.autograd.Function):
 
 
 BROADCASTS = {
-    'mean': lambda x, class_token, valid: _broadcast_mean(x, valid),
+    'mean': lambda x, class_token, valid: (
+        _MeanBroadcast.apply(x) if valid is None else _average(x, token_mean(x, valid))
+    ),
     'max': lambda x, class_token, valid: _average(x, token_max(x, valid)),
     'cls': lambda x, class_token, valid: _average(x, class_token(x, valid)),
     'gate': lambda x, class_token, valid: x * (class_token(x, valid) + 1),

@@ -20,6 +20,9 @@ from ..attention.grids import TokenGrid
 from ..attention.site import Site
 from .sockets import BLOCK_SOCKETS
 
+#: What plugs record besides the intermediates of every block, and what it is.
+INTERMEDIATES: dict[str, str] = {}
+
 
 @dataclass(frozen=True)
 class BlockShape:
@@ -138,6 +141,9 @@ class Plug:
     keeps_prefix = False
     #: Whether a host's outputs are at first what they are without the plug. The summary names plugs that change them.
     identity_start = False
+
+    def __init_subclass__(cls) -> None:
+        INTERMEDIATES.update(cls.intermediates)
 
     def __init__(self, layers: str | Sequence[int] = 'all'):
         is_indices = isinstance(layers, Sequence) and not isinstance(layers, str)

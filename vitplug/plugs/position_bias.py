@@ -110,7 +110,7 @@ class OffsetMlp(nn.Module):
         dy, dx = site.pairs.offsets(self.fc1.weight)
         offsets = torch.stack(torch.meshgrid(dy, dx, indexing='ij'), dim=-1)
         logs = (offsets.sign() * offsets.abs().log1p()).to(self.fc1.weight.dtype)
-        # As wide as the offsets: many pairs add up to the gradient of one, which bfloat16 cannot hold.
+        # As wide as other tables: kernels may round whenever one of many pairs is added to an offset's gradient.
         table_Hyx = self.fc2(self.drop(F.relu(self.fc1(logs)))).permute(2, 0, 1).to(dy.dtype)
         return OffsetBias(table_Hyx, site.pairs)
 

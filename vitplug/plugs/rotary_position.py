@@ -101,7 +101,8 @@ class Rotation(nn.Module):
 
     def shared(self, y_N: Tensor, x_N: Tensor) -> tuple[Tensor, Tensor]:
         """What the blocks of a stage share: cosines and sines ``(1, N, d / 2)``, or the places."""
-        return self._turns(y_N, x_N)
+        angles = self.angles(y_N, x_N)
+        return angles.cos(), angles.sin()
 
     def turns(self, shared: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         """Cosines and sines ``(H or 1, N, d / 2)``."""
@@ -119,10 +120,6 @@ class Rotation(nn.Module):
             carry = carrying(carry, key, (made_for, shared))
         cos, sin = self.turns(shared)
         return rotate(q, sin, cos, self.interleaved), rotate(k, sin, cos, self.interleaved), v, carry
-
-    def _turns(self, y_N: Tensor, x_N: Tensor) -> tuple[Tensor, Tensor]:
-        angles = self.angles(y_N, x_N)
-        return angles.cos(), angles.sin()
 
     def _places(self, site: Site, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
         """Row and column of every token; prefix tokens are at 0, where nothing turns."""
@@ -193,7 +190,7 @@ class MixedRotation(Rotation):
         return y_N, x_N
 
     def turns(self, shared: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        return self._turns(*shared)
+        return super().shared(*shared)
 
 
 class CentredRotation(Rotation):

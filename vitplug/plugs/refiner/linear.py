@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...attention.carry import Carry
 from ...attention.cpu import by_rows, goes_by_parts
@@ -17,7 +17,7 @@ from ...attention.inputs import Attention, FastForm, scores_of
 from ...attention.precision import softmax, without_autocast
 from ...attention.site import Site
 from ..learned import FoldsConstants
-from .maps import Refine, channels_last, convolve, delta, new_kernel, start_kernels
+from .maps import Refine, channels_last, convolve, new_kernel, start_kernels
 
 if TYPE_CHECKING:
     from .plug import Refiner
@@ -60,9 +60,9 @@ class LinearRefine(Refine, FoldsConstants):
         heads, expansion = self.heads, self.expansion
         if self.constraint == 'rowcol':
             for kernel in (self.along_keys, self.along_queries):
-                kernel.copy_(delta(kernel) / 2)
+                nn.init.dirac_(kernel, groups=len(kernel)).div_(2)
         else:
-            self.local.copy_(delta(self.local))
+            nn.init.dirac_(self.local, groups=len(self.local))
         if self.expand is None:
             return
         copied = torch.eye(heads).repeat_interleave(expansion, dim=0)

@@ -96,10 +96,3 @@ def start_kernels(module: nn.Module) -> None:
     """Starts the kernels of a module as PyTorch's convolutions do."""
     for kernel in module.parameters(recurse=False):
         nn.init.kaiming_uniform_(kernel, a=5**0.5)
-
-
-def delta(kernel: Tensor) -> Tensor:
-    """Ones in the centre, zeros elsewhere."""
-    out = torch.zeros_like(kernel)
-    out[..., kernel.shape[-2] // 2, kernel.shape[-1] // 2] = 1
-    return out
