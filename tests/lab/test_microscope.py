@@ -28,7 +28,9 @@ from vitplug.lab.study.measure import as_picture
 from vitplug.lab.study.places import Place
 
 ROOT = Path(__file__).parents[2]
-SIZES = {'vit': (32, 40), 'vit-windows': (32, 40), 'swin': (32, 32), 'pit': (32, 40), 'mvit-cls': (32, 32)}
+SIZES = dict.fromkeys(('vit', 'vit-windows', 'swin', 'pit'), (32, 40)) | dict.fromkeys(
+    ('mvit-cls', 'mvit-windows'), (32, 32)
+)
 VIT, SWIN = 'vit_tiny_patch16_224', 'swin_tiny_patch4_window7_224'
 CLASSIFICATION = DIGITS / 'vit-mini-p4-refiner_1xb32-14e_digits-32x32.py'
 PLAIN = DIGITS / 'vit-mini-p4_1xb32-14e_digits-32x32.py'
@@ -72,15 +74,15 @@ def seen_by(geometry, values, query):
     seen = np.full(geometry.keys.hw, np.nan)
     for row, column in np.ndindex(*geometry.keys.hw):
         y, x, width = row, column, geometry.keys.hw[1]
-        if geometry.window:
+        if geometry.window[1]:
             moved = [
-                [(place - geometry.shift) % side for place, side in zip(token, geometry.padded, strict=True)]
-                for token in (query, (row, column))
+                [(place - geometry.shift) % side for place, side in zip(token, padded, strict=True)]
+                for token, padded in zip((query, (row, column)), geometry.padded, strict=True)
             ]
-            windows = [[place // geometry.window for place in token] for token in moved]
+            windows = [[place // one for place in token] for token, one in zip(moved, geometry.window, strict=True)]
             if windows[0] != windows[1]:
                 continue
-            (y, x), width = (place % geometry.window for place in moved[1]), geometry.window
+            (y, x), width = (place % geometry.window[1] for place in moved[1]), geometry.window[1]
         seen[row, column] = values[geometry.prefix[1] + y * width + x]
     return seen
 

@@ -7,7 +7,6 @@
   const LARGE = 448; // pixels: smaller images are drawn enlarged by a whole number
   const MOVES = {ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1]};
   const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
-  const mod = (value, by) => ((value % by) + by) % by;
 
   function make(tag, settings = {}, ...children) {
     const element = document.createElement(tag);
@@ -38,7 +37,7 @@
     const {heads, num_queries: queries, num_cells: cells, prefix: [, prefix]} = tiles;
     const codes = new Uint8Array(buffer, tiles.codes, heads * queries * cells);
     const numbers = new Float32Array(buffer, tiles.numbers, heads * queries * (2 + prefix));
-    const chosen = head < 0 ? [...Array(heads).keys()] : [Math.min(head, heads - 1)];
+    const chosen = head < 0 ? [...Array(heads).keys()] : [head];
     const sum = new Float64Array(prefix + cells);
     for (const one of chosen) {
       const tile = one * queries + query;
@@ -59,7 +58,7 @@
 
   /** The stored query that is asked for: its index among the tiles, and its row and column; none for the class token. */
   function queryOf(tiles) {
-    if (state.query === 'prefix' && tiles.prefix[0]) return {index: 0, token: null};
+    if (state.query === 'prefix' && tiles.has_class) return {index: 0, token: null};
     const {hw} = tiles.queries;
     const cell = tokenAt(tiles.queries, state.y, state.x).map((place) => Math.floor(place / tiles.step));
     return {index: tiles.prefix[0] + cell[0] * Math.ceil(hw[1] / tiles.step) + cell[1], token: keptToken(tiles, cell)};
@@ -72,15 +71,16 @@
   function cellOf(tiles, token, key) {
     let [row, column] = key;
     let width = tiles.keys.hw[1];
-    if (tiles.window) {
+    if (tiles.window[1]) {
       const places = [0, 1].map((axis) => {
-        const [ofQuery, ofKey] = [token, key].map((t) => mod(t[axis] - tiles.shift, tiles.padded[axis]));
-        const same = Math.floor(ofQuery / tiles.window) === Math.floor(ofKey / tiles.window);
-        return same ? ofKey % tiles.window : -1;
+        const [ofQuery, ofKey] = [token, key].map((t, side) =>
+          (t[axis] - tiles.shift + tiles.padded[side][axis]) % tiles.padded[side][axis]);
+        const same = Math.floor(ofQuery / tiles.window[0]) === Math.floor(ofKey / tiles.window[1]);
+        return same ? ofKey % tiles.window[1] : -1;
       });
       if (Math.min(...places) < 0) return -1;
       [row, column] = places;
-      width = tiles.window;
+      width = tiles.window[1];
     }
     return tiles.prefix[1] + row * width + column;
   }
@@ -172,10 +172,12 @@
   /** What a panel shows now; null where the block has no such map. */
   function viewOf({model, kind}) {
     const tiles = tilesOf(model, kind);
-    if (!tiles) return null;
+    if (!tiles || state.head >= tiles.heads) return null;
     const query = queryOf(tiles);
     const values = valuesOf(tiles, state.head, query.index);
-    const onGrid = values.subarray(tiles.prefix[1]);
+    const [rows, columns] = tiles.keys.hw; // a window may have more keys, of padding
+    const cells = Array.from({length: rows * columns}, (_, i) => cellOf(tiles, query.token, [Math.floor(i / columns), i % columns]));
+    const onGrid = cells.filter((cell) => cell >= 0).map((cell) => values[cell]);
     return {tiles, query, values, low: Math.min(0, ...onGrid), high: Math.max(...onGrid)};
   }
 
@@ -203,7 +205,7 @@
   }
 
   function captionOf({view, model}) {
-    if (!view) return 'This block has no such map.';
+    if (!view) return 'This block has no such map or head.';
     const names = data.models[model].prefix.slice(0, view.tiles.prefix[1]);
     return names.map((name, i) => `to the ${name}: ${number(view.values[i])}`).join(', ');
   }
@@ -231,14 +233,15 @@
       const cell = cellOf(own, from.token, tokenAt(own.keys, ...state.probe));
       return `${name}: ${cell < 0 ? "outside of the token's window" : number(found[cell])}`;
     });
-    const [row, column] = tokenAt(views[0].view.tiles.keys, ...state.probe);
+    const [row, column] = tokenAt(views.at(-1).view.tiles.keys, ...state.probe);
     return `${where} Value at row ${row}, column ${column}: ${values.join('; ')}.`;
   }
 
   function repaint() {
+    const heads = Math.max(1, ...panels.map(({model, kind}) => tilesOf(model, kind)?.heads ?? 1));
+    state.head = Math.min(state.head, heads - 1);
     for (const panel of panels) panel.view = viewOf(panel);
     const views = panels.map(({view}) => view).filter(Boolean);
-    const heads = Math.max(1, ...views.map(({tiles}) => tiles.heads));
     byId('head').max = heads - 1;
     byId('head').valueAsNumber = state.head;
     byId('block').valueAsNumber = state.block;

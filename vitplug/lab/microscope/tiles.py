@@ -31,9 +31,9 @@ class Geometry:
         keys: The same of the keys.
         prefix: Tokens before the grid: of the queries, and of the keys.
         step: Rows, and columns, from one kept query to the next.
-        window: Side of the window of keys that a query sees; 0 for all keys.
+        window: Sides of the windows of queries and of keys; 0 where a query sees all keys.
         shift: Tokens by which windows are shifted.
-        padded: Rows and columns that make whole windows.
+        padded: Rows and columns that make whole windows, of queries and of keys.
     """
 
     heads: int
@@ -41,9 +41,9 @@ class Geometry:
     keys: PixelGrid
     prefix: tuple[int, int] = (0, 0)
     step: int = 1
-    window: int = 0
+    window: tuple[int, int] = (0, 0)
     shift: int = 0
-    padded: tuple[int, int] = (0, 0)
+    padded: tuple[tuple[int, int], ...] = ((0, 0), (0, 0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,13 +94,16 @@ def attention_tiles(maps: Tensor, place: Place, most_queries: int) -> Tiles:
         most_queries: Most queries along one side: of larger grids every 2nd, 3rd ... row and column is kept.
     """
     layout, key_layout = place.layout, place.key_layout
-    window = dict(window=layout.window, shift=layout.shift, padded=tuple(layout.padded)) if layout.is_windowed else {}
+    sides, window = (layout, key_layout), {}
+    if layout.is_windowed:
+        window = dict(window=tuple(one.window for one in sides), padded=tuple(tuple(one.padded) for one in sides))
     geometry = Geometry(
         heads=maps.shape[2],
         queries=place.pixels,
         keys=place.key_pixels,
         prefix=(layout.num_prefix, key_layout.num_prefix),
         step=ceil_div(max(layout.hw), most_queries),
+        shift=layout.shift if layout.is_windowed else 0,
         **window,
     )
     return encode(rows_of(maps, layout, kept_queries(layout.hw, geometry.step)), geometry)

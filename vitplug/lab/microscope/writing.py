@@ -61,11 +61,11 @@ def write_page(path: Path, models: Sequence[Model], views: Sequence[View], image
             raise ValueError('no block of the models has an attention map: there is nothing to look at')
         page, maps = _page(models, looked, facts)
         share = (LARGEST_PAGE - (rest := len(page) - maps)) / maps
-        if share <= 0:
-            raise ValueError(f'{path}: {rest / 1e6:.1f} MB without maps, of {LARGEST_PAGE / 1e6:g}: name fewer images')
-        if share >= 1 or most == 1:
+        if share >= 1:
             write_bytes(path, page)
             return
+        if share <= 0 or most == 1:
+            raise ValueError(f'{path}: {rest / 1e6:.1f} MB without maps, of {LARGEST_PAGE / 1e6:g}: name fewer images')
         # The maps grow with the square of the side.
         widest = max(max(tiles.geometry.queries.hw) for tiles in _attention(looked))
         most = max(1, min(min(most, widest) - 1, int(min(most, widest) * share**0.5)))
@@ -130,11 +130,12 @@ def _page(models: Sequence[Model], looked: Sequence[Looked], facts: Mapping[str,
 def _stored(tiles: Mapping[int, Tiles], model: Model, blob: bytearray) -> list[dict | None]:
     """Adds the tiles of all blocks to the page's numbers; where they are, by block."""
     entries: list[dict | None] = [None] * len(model.backbone.plugged_blocks())
+    has_class = tuple(model.backbone.prefix_names[:1]) == ('cls_token',)
     for layer, one in tiles.items():
         blob += bytes(-len(blob) % 4)  # float32 begins at multiples of 4
         numbers_at = len(blob)
         blob += one.numbers.astype('<f4').tobytes()
-        entries[layer] = one.as_json() | dict(numbers=numbers_at, codes=len(blob))
+        entries[layer] = one.as_json() | dict(numbers=numbers_at, codes=len(blob), has_class=has_class)
         blob += one.codes.tobytes()
     return entries
 

@@ -20,7 +20,7 @@ from .rows import VALUE, Row
 
 # Okabe and Ito: apart for colour-blind people, and, with the markers, in grey print.
 COLOURS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9', '#000000')
-LINES = 'o-', 's--', 'v-.', '^:', 'D-', 'P--', '*-.'
+LINES = 'o-', 's--', 'v-.', '^:', 'D-', 'P--', '*-.', 'X:'
 # Light to dark without hue jumps.
 HEAT, MATRIX = 'magma', 'viridis'
 # What is counted, as labels of axes.

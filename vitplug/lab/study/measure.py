@@ -78,7 +78,7 @@ def as_picture(pixels_CHW: Tensor, size: tuple[int, int]) -> tuple[np.ndarray, s
         note = '' if len(pixels_CHW) == 1 else f'channel 0 of {len(pixels_CHW)}'
         pixels_CHW = pixels_CHW[:1].expand(3, -1, -1)
     low, high = pixels_CHW.amin().double(), pixels_CHW.amax().double()
-    if pixels_CHW.is_floating_point() and not (low >= 0 and 1 < high <= 255):
+    if pixels_CHW.is_floating_point() and not (low >= 0 and 32 < high <= 255):
         pixels_CHW = (pixels_CHW.double() - low) / (high - low).clamp(min=1e-30) * 255
     pixels, (height, width) = pixels_CHW.permute(1, 2, 0).round().byte().numpy()[: size[0], : size[1]], size
     return np.pad(pixels, ((0, height - pixels.shape[0]), (0, width - pixels.shape[1]), (0, 0))), note
