@@ -87,6 +87,9 @@ def test_objects_without_masks_are_refused_where_masks_are_loaded(coco):
         with pytest.raises(ValueError, match='annotation 2 has no segmentation: give each object one'):
             coco(content(outlined, bare), steps=masks)
     assert len(coco(content(outlined, LOST['marked ignore']), steps=masks)) == 1
+    runs = content(outlined, dict(segmentation=dict(size=[30, 40], counts=[0, 9])))
+    [remark] = coco(runs, steps=[dict(masks[0], poly2mask=False)])  # for which mmdet ignores them
+    assert 'left out: 1 objects with a mask as run lengths' in remark
 
 
 def test_counts_are_those_of_mmdet(tmp_path):

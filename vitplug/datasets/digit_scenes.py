@@ -29,7 +29,7 @@ from sklearn.datasets import load_digits
 
 from vitplug.files.whole import write_text
 
-from .converting import check_empty
+from .converting import check_empty, write_png
 
 CLASSES = tuple('0123456789')
 TITLE = "Scenes of scikit-learn's handwritten digits"
@@ -241,13 +241,6 @@ def coco_annotation(placed: Placed, mask: np.ndarray, **ids: int) -> dict:
     )
 
 
-def _write_png(path: Path, pixels: np.ndarray) -> None:
-    """Writes uint8, of an RGB image (H, W, 3) or one channel (H, W), by OpenCV."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if not cv2.imwrite(str(path), pixels[..., ::-1] if pixels.ndim == 3 else pixels):
-        raise OSError(f'{path} cannot be written')
-
-
 def _write_layout(root: Path, seed: int, layout: str, split: str, count: int) -> None:
     """Draws and writes the images and the ground truth of a split."""
     images: list[dict] = []
@@ -255,14 +248,14 @@ def _write_layout(root: Path, seed: int, layout: str, split: str, count: int) ->
     for index in range(count):
         image, objects = draw_scene(seed, layout, split, index)
         name, label, ade_split = f'{split}_{index:06d}.png', CLASSES[objects[0].label], ADE_SPLITS[split]
-        _write_png(root / FOLDERS[layout].format(split=split, label=label, ade_split=ade_split) / name, image)
+        write_png(root / FOLDERS[layout].format(split=split, label=label, ade_split=ade_split) / name, image)
         images.append(dict(id=index + 1, file_name=name, height=image.shape[0], width=image.shape[1]))
         classes = np.zeros(image.shape[:2], np.uint8)
         for placed, mask in zip(objects, visible_masks(objects, image.shape[:2]), strict=True):
             classes[mask] = placed.label + 1
             annotations.append(coco_annotation(placed, mask, id=len(annotations) + 1, image_id=index + 1))
         if layout == 'ade':
-            _write_png(root / 'ade/annotations' / ade_split / name, classes)
+            write_png(root / 'ade/annotations' / ade_split / name, classes)
     if layout == 'coco':
         content = dict(
             info=dict(description=TITLE, version='1'),

@@ -36,7 +36,9 @@ def files_in(folder: Path, *suffixes: str) -> list[Path]:
 
 
 def file_hash(path: str | Path) -> str:
-    """SHA-256 of a file's content, hexadecimal."""
+    """SHA-256 of a file's content, hexadecimal; of a folder, such as a sharded checkpoint, see :func:`of_folder`."""
+    if os.path.isdir(path):
+        return of_folder(path)
     digest = hashlib.sha256()
     with open(path, 'rb') as file:  # hashlib.file_digest is not in Python 3.10
         while chunk := file.read(CHUNK):

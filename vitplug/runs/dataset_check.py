@@ -27,7 +27,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     check_scope(cfg)
     sources, errors = examine(cfg, args.splits or own_splits(cfg), every=True)
     for source in sources:
-        print(printable(f'{source.path}: {source.account or f"{len(source.samples):,} images"}'))
+        seen = f'{len(source.samples):,} images' if source.samples else 'not looked at: its class fetches its files'
+        print(printable(f'{source.path}: {source.account or seen}'))
     print()
     for error in errors:
         print(printable(f'error  {error}'))

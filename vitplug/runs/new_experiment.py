@@ -105,16 +105,16 @@ def read_detection(root: Path, names: Sequence[str]) -> OwnData:
         folder = only(root, split, f'{split}*', f'images/{split}*')
         inside = [f'{folder.relative_to(root)}/*.json'] if folder else []
         file = only(root, split, f'*{split}*.json', f'annotations/*{split}*.json', *inside, kind='file')
-        if folder and file:
+        if folder and file and ((content := read_coco(file)).get('annotations') or split != 'test'):
             places = dict(ann_file=str(file.relative_to(root)), data_prefix=dict(img=f'{folder.relative_to(root)}/'))
             splits[split] = dict(type='CocoDataset', **places, filter_cfg=dict(filter_empty_gt=True))
-            contents[split] = read_coco(file)
+            contents[split] = content
     objects = contents['train'].get('annotations', ())
     # Some exports have a category that holds the others: what no object of the training has is not learnt.
     used = {one['category_id'] for one in objects}
     classes = [one['name'] for one in contents['train']['categories'] if one['id'] in used]
     has_masks = any(one.get('segmentation') for one in objects)
-    return OwnData(classes, splits, len(contents['train']['images']), dict(type='CocoMetric'), has_masks)
+    return OwnData(classes, splits, len({one['image_id'] for one in objects}), dict(type='CocoMetric'), has_masks)
 
 
 # By library.
@@ -173,8 +173,13 @@ def set_schedule(cfg: Config, steps: int, epochs: int) -> None:
     cfg.train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=Code('max_epochs'), val_interval=1)
     if 'Infinite' in str(cfg.train_dataloader.get('sampler')):  # of a base that counts iterations
         # Batch norms of one value, as in a last batch of one image, cannot be trained.
-        cfg.train_dataloader.update(sampler=dict(type='DefaultSampler', shuffle=True), drop_last=True)
-        cfg.log_processor = dict(cfg.get('log_processor') or {}, by_epoch=True)
+        cfg.train_dataloader.update(
+            sampler=dict(type='DefaultSampler', shuffle=True), drop_last=True, batch_sampler=None
+        )
+    cfg.log_processor = dict(cfg.get('log_processor') or {}, by_epoch=True)
+    for hook in cfg.get('custom_hooks') or ():  # an average for hundreds of epochs would stay near the start
+        if str(hook['type']).endswith('EMAHook'):
+            hook.setdefault('ema_type', 'MomentumAnnealingEMA')
     # mmengine's warm-up of one step never ends.
     warm_up = max(2, min(LONGEST_WARM_UP, epochs * steps // 10))
     rising = dict(type='LinearLR', start_factor=0.01, by_epoch=False, end=warm_up)
@@ -219,8 +224,11 @@ def config_of(args: argparse.Namespace) -> str:
         raise ValueError(f'--base {args.base}: has no {", ".join(missing)}: name a whole config (docs/models.md)')
     if data.images < SMALLEST_BATCH:
         raise ValueError(f'--data {args.data}: {data.images} training images are no batch: add some')
-    batch = min(cfg.train_dataloader.batch_size, max(SMALLEST_BATCH, data.images // STEPS_OF_AN_EPOCH))
-    loads_masks = any(step.get('with_mask') for step in pipeline_of(cfg.train_dataloader)[1])
+    batch = max(SMALLEST_BATCH, min(cfg.train_dataloader.batch_size, data.images // STEPS_OF_AN_EPOCH))
+    steps = pipeline_of(cfg.train_dataloader)[1]
+    if not any('Load' in str(step['type']) for step in steps):
+        raise ValueError(f'--base {args.base}: its pipeline loads no files, as of data sets in memory: choose another')
+    loads_masks = any(step.get('with_mask') for step in steps)
     change_model(cfg, args.pretrained, loads_masks and not data.has_masks)
     load_own_data(cfg, data, loads_masks and data.has_masks)
     set_schedule(cfg, math.ceil(data.images / batch), args.epochs)

@@ -21,7 +21,7 @@ from vitplug.checkpoints.shards import REST, read_shards, sharded_parts
 from vitplug.checkpoints.through_mmengine import load_from_file
 from vitplug.files.named import is_sharded
 
-from .hooks.checkpoint import discard
+from .hooks.checkpoint import discard, make_way
 from .sharding import reshard
 
 
@@ -144,10 +144,8 @@ def _write_shards(checkpoint: dict[str, Any], folder: Path) -> None:
     dist.barrier()
     if dist.is_main_process():
         # What has the name already, such as an earlier interruption's file or folder, goes when the new one is whole.
-        before = folder.with_name(f'{folder.stem}_before.pth')
-        discard(before)
-        if folder.exists():
-            folder.rename(before)
+        before = make_way(folder) if folder.exists() else None
         part.rename(folder)
-        discard(before)
+        if before:
+            discard(before)
     dist.barrier()

@@ -131,7 +131,7 @@ def account_coco(content: Mapping, dataset: BaseDataset) -> Account:
     account = Account(*((OBJECTS, IMAGES) if 'annotations' in content else (IMAGES,)))
     images, classes = {image['id']: image for image in content['images']}, dataset.metainfo['classes']
     known, with_objects = {one['id'] for one in content['categories'] if one['name'] in classes}, set()
-    loads_masks = any(getattr(step, 'with_mask', False) for step in dataset.pipeline.transforms)
+    masks = next((step for step in dataset.pipeline.transforms if getattr(step, 'with_mask', False)), None)
     for category in content['categories']:
         if category['id'] not in known:
             account.count('categories', 'that are no class', category['name'])
@@ -139,10 +139,13 @@ def account_coco(content: Mapping, dataset: BaseDataset) -> Account:
         image, place = images.get(annotation['image_id']), f'annotation {annotation["id"]}'
         if annotation['category_id'] in known:
             with_objects.add(annotation['image_id'])
-        reason = _lost_object(annotation, image, known)
+        mask = annotation.get('segmentation')
+        reason = _lost_object(annotation, image, known) or (
+            _lost_mask(mask, masks.poly2mask) if masks and mask else None
+        )
         account.count(OBJECTS, reason, place)
         # A crowd is loaded, and ignored. mmdet says only KeyError 'mask'.
-        if loads_masks and reason in (None, CROWD) and not annotation.get('segmentation'):
+        if masks and reason in (None, CROWD) and not mask:
             raise ValueError(
                 f'{dataset.ann_file}: {place} has no segmentation: give each object one, or remove all of them to '
                 'train boxes alone (in a config: with_mask=False and no mask head)'
@@ -171,6 +174,14 @@ def _lost_object(annotation: Mapping, image: Mapping | None, known: set) -> str 
     if annotation['area'] <= 0:
         return 'with an area of zero or less'
     return CROWD if annotation.get('iscrowd') else None
+
+
+def _lost_mask(mask: Any, poly2mask: bool) -> str | None:
+    if isinstance(mask, list):
+        return (
+            None if any(len(part) >= 6 and len(part) % 2 == 0 for part in mask) else 'without a polygon of three points'
+        )
+    return None if poly2mask else 'with a mask as run lengths, which LoadAnnotations ignores with poly2mask=False'
 
 
 def _lost_image(image: Mapping, has_objects: bool, filters: Mapping) -> str | None:

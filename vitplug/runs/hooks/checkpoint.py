@@ -33,9 +33,11 @@ class WholeFiles(LocalBackend):
 
     def put(self, obj: bytes, filepath: str | Path) -> None:
         """Writes bytes to a file."""
-        if is_sharded(Path(filepath)):
-            discard(Path(filepath))
-        write_bytes(Path(filepath), obj)
+        path = Path(filepath)
+        before = make_way(path) if path.is_dir() else None
+        write_bytes(path, obj)
+        if before:
+            discard(before)
 
     def remove(self, filepath: str | Path) -> None:
         """Notes what is to go, a path with its inode."""
@@ -58,6 +60,13 @@ def discard(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def make_way(path: Path) -> Path:
+    """Gives a checkpoint another name, under which it is found should the one that takes its name not be written."""
+    before = path.with_name(f'{path.stem}_before.pth')
+    discard(before)
+    return path.rename(before)
 
 
 @HOOKS.register_module()

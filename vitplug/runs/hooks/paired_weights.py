@@ -1,14 +1,11 @@
 """Gives a model with plugs the initial weights that it would have without them."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from mmengine.hooks import Hook
 from mmengine.registry import MODELS
 from mmengine.runner.utils import set_random_seed
 from torch import Tensor
 
-from vitplug.config.parts import model_settings
+from vitplug.config.parts import model_settings, without
 from vitplug.registry import HOOKS
 
 from ..checkpoint_fit import bare_model
@@ -53,14 +50,7 @@ def host_weights(runner) -> dict[str, Tensor]:
     level = runner.logger.level
     runner.logger.setLevel('ERROR')  # mmengine logs a line for every weight
     set_random_seed(runner.seed)
-    reference = MODELS.build(without_plugs(model_settings(runner.cfg)))
+    reference = MODELS.build(without(model_settings(runner.cfg), 'plugs'))
     reference.to(next(bare_model(runner.model).parameters()).device).init_weights()
     runner.logger.setLevel(level)
     return reference.state_dict()
-
-
-def without_plugs(node: Any) -> Any:
-    """Settings of a model less the plugs of its backbones."""
-    if isinstance(node, Mapping):
-        return type(node)({key: without_plugs(child) for key, child in node.items() if key != 'plugs'})
-    return type(node)(map(without_plugs, node)) if isinstance(node, list | tuple) else node
