@@ -70,9 +70,8 @@ def test_commands_print_what_is_inherited_and_take_options_for_the_child(capsys)
     print_difference([str(BASE), str(BASE), '--cfg-options', 'model.backbone.with_cp=True'])
     changed = [line for line in capsys.readouterr().out.splitlines() if line.startswith(('+ ', '- '))]
     assert any('with_cp=True' in line for line in changed) and len(changed) == 3
-    address = f'https://example.org/{"a" * 200}.pth'
-    print_difference([str(BASE), str(BASE), '--cfg-options', f'model.backbone.init_cfg.checkpoint={address}'])
-    assert address in capsys.readouterr().out
+    print_difference([str(BASE), str(BASE), '--cfg-options', f'model.backbone.init_cfg.checkpoint={"a" * 200}'])
+    assert 'a' * 200 in capsys.readouterr().out
     print_difference([str(BASE), str(REFINER)])
     assert "+            dict(type='Refiner')," in capsys.readouterr().out
     # Parts of a base have a note of their library, which the child's own have not.

@@ -73,6 +73,7 @@ def test_differences_of_models_that_do_not_correspond():
     assert paired(student(STORED), student(STORED[:, :1])) is None
     groups = [jackknife(lambda some: {'': np.mean(some)}, range(count))[''] for count in (40, 90)]  # 16 of each
     assert paired(*groups) is None
+    assert np.isnan(paired(groups[0], jackknife(lambda some: {'': np.array(np.nan)}, range(40))['']).mean)
     alone = paired(*(exact(np.array([number])) for number in (3.0, 1.0)))
     assert alone.mean.tolist() == [2] and np.isnan(alone.low).all() and alone.n.tolist() == [0]
     # An image without a number of one of the models has no difference.

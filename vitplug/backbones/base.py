@@ -319,8 +319,8 @@ class PluggedBackbone(PluggedModel, BaseModule):
         return depths
 
     def init_weights(self) -> None:
-        """Initialises the weights. Scripts do not show mmengine's line for each parameter."""
-        hide_parameter_lists()
+        """Initialises the weights. Scripts do not show mmengine's line for each parameter; its files have them."""
+        MMLogger.get_current_instance().addFilter(_is_no_parameter)
         super().init_weights()
         if loads_checkpoint(self.init_cfg):
             return  # which no random start may overwrite
@@ -333,13 +333,6 @@ class PluggedBackbone(PluggedModel, BaseModule):
         super().train(mode)
         self.freeze()
         return self
-
-
-def hide_parameter_lists() -> None:
-    """Keeps mmengine's list of how each parameter started, hundreds of lines, off a terminal, but not out of a file."""
-    logger = MMLogger.get_current_instance()
-    if _is_no_parameter not in logger.filters:
-        logger.addFilter(_is_no_parameter)
 
 
 def _is_no_parameter(record: logging.LogRecord) -> bool:

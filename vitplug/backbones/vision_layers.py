@@ -175,8 +175,6 @@ class TransformerLayer(BaseModule):
         check_choice('ffn_type', ffn_type, ('origin', 'swiglu_fused', 'swiglu'))
         if not (with_attn or with_ffn):
             raise ValueError('with_attn=False and with_ffn=False leave nothing of the block; set one of them to True')
-        if ffn_type == 'swiglu_fused':  # as mmpretrain's: two thirds, rounded up to a multiple of 8
-            feedforward_channels = (int(feedforward_channels * 2 / 3) + 7) // 8 * 8
         shape = BlockShape.stock(embed_dims, num_heads, feedforward_channels if with_ffn else 0)
         shape = reshape(shape if with_attn else replace(shape, map_heads=0, value_heads=0, out_heads=0))
         self.ln1 = self.attn = self.ln2 = self.ffn = None
@@ -197,6 +195,8 @@ class TransformerLayer(BaseModule):
             self.ln2 = layer_norm(norm_cfg, embed_dims)
             shared = dict(layer_scale_init_value=layer_scale_init_value)
             shared |= dict(dropout_layer=dict(type='DropPath', drop_prob=drop_path_rate))
+            if ffn_type == 'swiglu_fused':  # as mmpretrain's: two thirds, rounded up to a multiple of 8
+                shape = replace(shape, hidden_dims=(int(shape.hidden_dims * 2 / 3) + 7) // 8 * 8)
             if ffn_type == 'origin':
                 settings = dict(num_fcs=num_fcs, ffn_drop=drop_rate, act_cfg=act_cfg)
                 self.ffn = PluggedFFN(embed_dims, shape.hidden_dims, **settings, **shared)

@@ -68,7 +68,9 @@ def check_fit(coverage: Coverage, backbone: nn.Module, reset: Collection[str], r
     if unused:
         problems.append(f'the backbone has no place for {len(unused)} tensors of it: {some_of(unused)}')
     if rotary and rotary not in _rotations(backbone):
-        problems.append(f'its positions are rotated, which no tensor needs to show: set {rotary}')
+        other = ', or take the file of timm if it is of DeiT III, whose authors have the same keys'
+        advice = f'set {rotary}{other if rotary == ROTARY_PLUG else ""}'
+        problems.append(f'its positions are rotated, which no tensor needs to show: {advice}')
     if problems:
         raise ValueError(
             f'{coverage.source} is of another network: {"; ".join(problems)}. docs/checkpoints.md has the arguments of '

@@ -11,6 +11,13 @@ from mmengine.dataset import BaseDataset
 from mmengine.registry import DATASETS, Registry
 
 
+def without(node: Any, name: str) -> Any:
+    """A part of a config less all settings of one name in it."""
+    if isinstance(node, Mapping):
+        return type(node)({key: without(child, name) for key, child in node.items() if key != name})
+    return type(node)(without(child, name) for child in node) if isinstance(node, list | tuple) else node
+
+
 class Part(NamedTuple):
     """A dict in a config, most often one that something is built of.
 

@@ -2,13 +2,13 @@
 
 import difflib
 from collections.abc import Sequence
-from typing import Any
 
 from mmengine.config import Config
 
 from vitplug.commands import command_parser
 
 from .options import add_options, config_parser
+from .parts import without
 from .reading import CONFIG_HELP, read_config
 
 
@@ -28,12 +28,6 @@ def print_difference(argv: Sequence[str] | None = None) -> None:
     add_options(parser, 'settings that override those of the child')
     args = parser.parse_args(argv)
     configs = read_config(args.base), read_config(args.child, args.cfg_options)
-    texts = [Config(_without_scopes(cfg.to_dict())).pretty_text.splitlines() for cfg in configs]
+    # Parts of the child's own library have no note of the library that a base is from.
+    texts = [Config(without(cfg.to_dict(), '_scope_')).pretty_text.splitlines() for cfg in configs]
     print('\n'.join(difflib.unified_diff(*texts, lineterm='')) or 'no setting differs')
-
-
-def _without_scopes(part: Any) -> Any:
-    """Without mmengine's note of the library that a base is from: parts of the child's own library have none."""
-    if isinstance(part, dict):
-        return {name: _without_scopes(value) for name, value in part.items() if name != '_scope_'}
-    return [_without_scopes(value) for value in part] if isinstance(part, list) else part

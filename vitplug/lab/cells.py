@@ -25,7 +25,7 @@ from mmengine.config import Config
 
 from vitplug.config.parts import as_list, data_places, strings_in
 from vitplug.config.text import config_text, named
-from vitplug.files.folders import of_file, of_folder, of_names
+from vitplug.files.folders import of_file, of_names
 from vitplug.files.whole import write_text
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -164,7 +164,7 @@ def own_code(cfg: Config) -> dict[str, str]:
 @functools.cache
 def _hash(path: str) -> str:
     """A hash of the bytes of a file or folder, which all variants of a call share."""
-    return of_folder(path) if os.path.isdir(path) else of_file(path)
+    return of_file(path)
 
 
 @functools.cache

@@ -94,15 +94,16 @@ def combined(estimates: Sequence[Estimate], weights: Sequence[float] | None = No
     Sums are taken image by image: what an image adds to all cancels in a difference. None if the numbers of blocks,
     heads or images differ, so that nothing corresponds.
     """
-    counts = [one.over == GROUPS_OF_IMAGES and one.n.max() for one in estimates]  # of which the groups are
-    shapes = [(one.over, one.mean.shape, one.samples is None or one.samples.shape) for one in estimates]
-    if len({*zip(shapes, counts, strict=True)}) > 1:
+    shapes = {(one.over, one.mean.shape, one.samples is None or one.samples.shape) for one in estimates}
+    counts = {one.n.max() for one in estimates if one.over == GROUPS_OF_IMAGES} - {0}  # NaN is of no image
+    if len(shapes) > 1 or len(counts) > 1:
         return None
     weights = weights or [1 / len(estimates)] * len(estimates)
-    first, whole = estimates[0], sum(weight * one.mean for weight, one in zip(weights, estimates, strict=True))
+    pairs, first = [*zip(weights, estimates, strict=True)], estimates[0]
+    whole = np.sum([weight * one.mean for weight, one in pairs], axis=0)
     if first.samples is None:
         return exact(whole)
-    samples = sum(weight * one.samples for weight, one in zip(weights, estimates, strict=True))
+    samples = np.sum([weight * one.samples for weight, one in pairs if one.samples is not None], axis=0)
     if first.over == GROUPS_OF_IMAGES:
         return _jackknifed(whole, list(samples), int(first.n.max()))
     return student(samples, first.over)

@@ -82,7 +82,7 @@ def _split_frequencies(theirs: State) -> State:
 
 TIMM_VIT = Format('timm ViT', QKV, NAMES, prepare=_place_class)
 TIMM_ROPE_VIT = Format(
-    'timm ViT with rotary positions (or DeiT III by its authors, with the same keys: take the file of timm)',
+    'timm ViT with rotary positions',
     f'{QKV} blocks.{{}}.gamma_1',
     ('layers.{}.plugs.rotary_position.qkv.frequencies', *NAMES),
     rotary=ROTARY_PLUG,
@@ -97,14 +97,9 @@ def _check_eva02(theirs: State) -> State:
     return theirs
 
 
-TIMM_DINOV3 = Format(
-    'timm DINOv3',
-    # Others of timm with rotary positions have no such norm.
-    f'{QKV} blocks.{{}}.gamma_1 reg_token norm.weight',
-    NAMES,
-    may_lack_bias=_QKV_BIAS,
-    rotary="rotary='dinov3'",
-)
+_DINOV3 = dict(may_lack_bias=_QKV_BIAS, rotary="rotary='dinov3'")
+# Others of timm with rotary positions have no such norm.
+TIMM_DINOV3 = Format('timm DINOv3', f'{QKV} blocks.{{}}.gamma_1 reg_token norm.weight', NAMES, **_DINOV3)
 TIMM_ROPE_REGISTERS = Format(
     'timm ViT with registers and rotary positions',
     # Without a class token and a norm of all tokens: vit_*_rope_reg*_gap_*.
@@ -130,14 +125,7 @@ def _apply_masks(theirs: State) -> State:
 
 
 META_DINOV2 = Format('Meta DINOv2', f'{QKV} blocks.{{}}.ls1.gamma mask_token pos_embed', NAMES)
-META_DINOV3 = Format(
-    'Meta DINOv3',
-    f'{QKV} rope_embed.periods',
-    NAMES,
-    may_lack_bias=_QKV_BIAS,
-    rotary="rotary='dinov3'",
-    prepare=_apply_masks,
-)
+META_DINOV3 = Format('Meta DINOv3', f'{QKV} rope_embed.periods', NAMES, **_DINOV3, prepare=_apply_masks)
 
 # --- Hugging Face ---
 
@@ -170,8 +158,7 @@ HF_DINOV3 = Format(
     # DINOv2 may have the first of these, too, but its patches are embedded by a module with a `projection`.
     'layer.{}.attention.q_proj.weight embeddings.patch_embeddings.weight',
     _HF_NAMES,
-    may_lack_bias=_QKV_BIAS,
-    rotary="rotary='dinov3'",
+    **_DINOV3,
 )
 # By the names of its modules, as `state_dict()` has them.
 HF_DINOV3_MODULES = replace(HF_DINOV3, anchors=f'model.{HF_DINOV3.anchors}')

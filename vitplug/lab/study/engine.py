@@ -76,6 +76,8 @@ class Study:
                 changed = condition.change(run)
                 reasons = self._go(changed, condition, self.measures)
             except ValueError as error:  # a model without what the condition changes, or edits
+                if len(self.skipped) >= len(run.images):
+                    raise
                 self.left_out[run.label, condition.name, 'all measures'] = str(error)
                 continue
             self.left_out |= {(run.label, condition.name, measure.name): why for measure, why in reasons.items()}
@@ -252,10 +254,5 @@ def record(seen: Seen, measures: Sequence[Measure]) -> dict[Measure, dict[str, d
     return found
 
 
-def _code() -> str:
-    """Hash of what computes: the package's sources, plugs among them, and torch's version."""
-    sources = sorted(Path(__file__).parents[2].rglob('*.py'))
-    return digest(*(source.read_bytes() for source in sources), torch.__version__)
-
-
-CODE = _code()
+# Hash of what computes: the package's sources, plugs among them, and torch's version.
+CODE = digest(*(path.read_bytes() for path in sorted(Path(__file__).parents[2].rglob('*.py'))), torch.__version__)

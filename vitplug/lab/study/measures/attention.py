@@ -234,10 +234,7 @@ def rollout_heat(seen: Seen) -> Tensor:
     return place.pixels.to_image(row_N[prefix:].unflatten(0, place.layout.hw), seen.size)
 
 
-SOURCE = 'BViT, Fig. 7; Abnar and Zuidema 2020, Eq. 1'
-
-
-@measure('probability', SOURCE, 'probs', reduce=mean_map, most=FEW, **FIGURE)
+@measure('probability', 'BViT, Fig. 7; Abnar and Zuidema 2020, Eq. 1', 'probs', reduce=mean_map, most=FEW, **FIGURE)
 def rollout(seen: Seen) -> Arrays:
     """Product over all blocks of the maps, averaged over heads, half identity and normalised by row: attention of the
     class token to the patches, or of all tokens where there is none."""

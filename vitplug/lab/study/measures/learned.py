@@ -40,10 +40,9 @@ def learned_statistics(backbone: PluggedModel) -> dict[str, dict[int, float]]:
 
 
 OF_MODEL = dict(estimate=of_model, most=1)
-VALUES = 'ReViT, Fig. 10; Gaussian Attention Bias; Context Broadcasting, Fig. 6'
 
 
-@measure('as learned', VALUES, **OF_MODEL)
+@measure('as learned', 'ReViT, Fig. 10; Gaussian Attention Bias; Context Broadcasting, Fig. 6', **OF_MODEL)
 def learned(seen: Seen) -> Arrays:
     """What plugs have learned, as it acts: alpha, A, sigma and Lambda of each block, over heads or channels; values
     that blocks share are given at each; the quantile ratio of a Lambda is its 10 % over its 90 % quantile."""
