@@ -274,11 +274,7 @@ class PluggedBackbone(PluggedModel, BaseModule):
     # --- plugs ---
 
     def attach(self, plug_set: PlugSet) -> None:
-        """Builds the plugs into the network and its blocks and logs one line about them.
-
-        Raises:
-            ValueError: If they cannot work together on this host.
-        """
+        """As there, and logs one line about the plugs."""
         super().attach(plug_set)
         print_log(f'{type(self).__name__}: {self.plug_summary}', logger='current')
         self.freeze()

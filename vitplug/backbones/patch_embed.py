@@ -65,11 +65,7 @@ class Patches:
         return rows * self.STRIDE, columns * self.STRIDE
 
     def check_images(self, images: Tensor) -> None:
-        """Checks an image batch before its first convolution.
-
-        Raises:
-            ValueError: If it is no batch of float images with :attr:`image_channels`, or they are too small.
-        """
+        """As :meth:`~vitplug.hosting.places.Placed.check_images`."""
         if not isinstance(images, Tensor):
             raise ValueError(f'images: got a {type(images).__name__}; expected a tensor (B, C, H, W)')
         channels, dtype, device = self.image_channels, self.projection.weight.dtype, images.device.type

@@ -93,6 +93,8 @@ def load_content(
         known = next((one for one in FORMATS if one.name == content.get('meta', {}).get('converted_from')), known)
         given, others = _split(_without(state, reset, own))
         reset = [name.removeprefix(BACKBONE) for name in reset]
+        if backbone is not module:  # which may rename its parts, as mmdet's detectors do
+            module._load_from_state_dict(others, '', {}, False, [], [], [])
         heads, beside = _choose_heads(others, outside)
         check_state(backbone, given, settings, path)
         check_unstated_grid(backbone, given, settings, path)
@@ -131,13 +133,11 @@ def _split(state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Te
 
 
 def _choose_heads(others: dict[str, Tensor], own: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
-    """The tensors outside of a backbone that a model has, without heads of other classes, and the keys of the rest."""
+    """The tensors outside of a backbone that a model has, without those of other classes, and the keys of the rest."""
     present = next((name for name in CLASSIFIERS if any(key.startswith(name) for key in own)), None)
     for name in CLASSIFIERS if present else ():
         others = {re.sub(f'^{re.escape(name)}', present, key): value for key, value in others.items()}
-    chosen = {key: value for key, value in others.items() if key in own}
-    heads = [key for key in chosen if key.partition('.')[0].endswith('head')]
-    chosen = {key: chosen[key] for key in chosen if key not in heads or chosen[key].shape == own[key].shape}
+    chosen = {key: value for key, value in others.items() if key in own and value.shape == own[key].shape}
     return chosen, [key for key in others if key not in chosen]
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from functools import wraps
 
-from mmengine.model import PretrainedInit, is_model_wrapper
+from mmengine.model import BaseTTAModel, PretrainedInit, is_model_wrapper
 from mmengine.runner import checkpoint, runner
 from mmengine.runner.checkpoint import CheckpointLoader
 from torch import nn
@@ -57,7 +57,7 @@ def read_files_of_others() -> None:
 
     @wraps(load)
     def load_host(model: nn.Module, content: Mapping, strict=False, logger=None, revise_keys=((r'^module\.', ''),)):
-        inner = model.module if is_model_wrapper(model) else model
+        inner = bare_model(model)
         if not has_host(inner):
             return load(model, content, strict, logger, revise_keys)
         path = 'the checkpoint'  # whose name mmengine has printed by then
@@ -76,6 +76,13 @@ def read_files_of_others() -> None:
 
     PretrainedInit.__call__ = initialise_host
     checkpoint._load_checkpoint_to_model = runner._load_checkpoint_to_model = load_host
+
+
+def bare_model(model: nn.Module) -> nn.Module:
+    """The model inside of what distributes it, or merges its predictions in a test."""
+    while is_model_wrapper(model) or isinstance(model, BaseTTAModel):
+        model = model.module
+    return model
 
 
 def has_host(module: nn.Module) -> bool:

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from mmengine.config import Config
 from mmengine.hooks import EMAHook, Hook
 from mmengine.logging import MMLogger
-from mmengine.model import BaseTTAModel, is_model_wrapper
 from mmengine.runner import Runner
 from mmengine.runner.base_loop import BaseLoop
 from torch import Tensor, nn
@@ -16,7 +15,7 @@ from vitplug.checkpoints.files import some_of
 from vitplug.checkpoints.fit import check_state, load_state, misfit
 from vitplug.checkpoints.formats import take_own_names
 from vitplug.checkpoints.settings import check_unstated_grid, differences, read_settings
-from vitplug.checkpoints.through_mmengine import has_host
+from vitplug.checkpoints.through_mmengine import bare_model, has_host
 from vitplug.config.parts import model_settings
 from vitplug.registry import HOOKS
 
@@ -90,13 +89,6 @@ def load_for_inference(path: str, model: nn.Module, checkpoint: Mapping, cfg: Co
     check_state(model, given, settings, path, exact=resumes)
     _list_changes(path, settings, cfg, (FREE,) if resumes else (FREE, OF_TRAINING))
     load_state(model, given, path)
-
-
-def bare_model(model: nn.Module) -> nn.Module:
-    """The model inside of what distributes it, or merges its predictions in a test."""
-    while is_model_wrapper(model) or isinstance(model, BaseTTAModel):
-        model = model.module
-    return model
 
 
 def model_weights(checkpoint: Mapping, key: str = 'state_dict') -> OrderedDict[str, Tensor]:

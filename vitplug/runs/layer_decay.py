@@ -19,7 +19,7 @@ class LayerDecayOptimWrapperConstructor(LearningRateDecayOptimWrapperConstructor
         lr(parameter) = lr * layer_decay_rate ** (deepest - depth)
 
     ``paramwise_cfg`` is as there: ``layer_decay_rate``, ``norm_decay_mult``, ``flat_decay_mult``, ``custom_keys``
-    (with ``decay_mult`` only).
+    (with ``decay_mult`` only). A ValueError names a ``lr_mult``, which mmpretrain's would not heed.
     """
 
     def add_params(
@@ -27,4 +27,12 @@ class LayerDecayOptimWrapperConstructor(LearningRateDecayOptimWrapperConstructor
     ) -> None:
         """Adds the groups of a module's parameters to ``params``."""
         get_layer_depth = get_layer_depth or partial(module.backbone.get_layer_depth, prefix='backbone.')
+        for key, settings in (self.paramwise_cfg.get('custom_keys') or {}).items():
+            if 'lr_mult' in settings:
+                raise ValueError(
+                    f'paramwise_cfg.custom_keys.{key}.lr_mult goes with no layer_decay_rate: leave one out'
+                )
         super().add_params(params, module, prefix=prefix, get_layer_depth=get_layer_depth, **kwargs)
+        if not prefix:  # what modules share, as the heads of RTMDet do, counts once
+            first = {id(group['params'][0]): group for group in reversed(params)}
+            params[:] = [group for group in params if first[id(group['params'][0])] is group]

@@ -144,8 +144,7 @@ def _write_shards(checkpoint: dict[str, Any], folder: Path) -> None:
     dist.barrier()
     if dist.is_main_process():
         # What has the name already, such as an earlier interruption's file or folder, goes when the new one is whole.
-        before = make_way(folder) if folder.exists() else None
+        before = make_way(folder)
         part.rename(folder)
-        if before:
-            discard(before)
+        discard(before)
     dist.barrier()

@@ -54,7 +54,9 @@ def recognise(state: State) -> tuple[Format, str]:
     """
     by_prefix: dict[str, Format] = {}
     for known in FORMATS:
-        by_prefix = {**dict.fromkeys(known.recognise(state), known), **by_prefix}
+        # Not the transformers of mmseg's heads.
+        found = (prefix for prefix in known.recognise(state) if not prefix.endswith('head.'))
+        by_prefix = {**dict.fromkeys(found, known), **by_prefix}
     if not by_prefix:
         names = ', '.join(known.name for known in FORMATS)
         raise ValueError(f'the keys ({some_of(state)}) match no known network: expected {names}')

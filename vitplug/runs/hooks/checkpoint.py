@@ -63,10 +63,12 @@ def discard(path: Path) -> None:
 
 
 def make_way(path: Path) -> Path:
-    """Gives a checkpoint another name, under which it is found should the one that takes its name not be written."""
+    """The name that a checkpoint gets before another one takes its own: one of them is found whenever a kill comes."""
     before = path.with_name(f'{path.stem}_before.pth')
-    discard(before)
-    return path.rename(before)
+    if path.exists():
+        discard(before)
+        path.rename(before)
+    return before
 
 
 @HOOKS.register_module()

@@ -2,9 +2,8 @@
 
 from mmengine.hooks import Hook
 
+from vitplug.checkpoints.through_mmengine import bare_model
 from vitplug.registry import HOOKS
-
-from ..checkpoint_fit import bare_model
 
 
 @HOOKS.register_module()

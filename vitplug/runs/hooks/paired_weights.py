@@ -5,10 +5,9 @@ from mmengine.registry import MODELS
 from mmengine.runner.utils import set_random_seed
 from torch import Tensor
 
+from vitplug.checkpoints.through_mmengine import bare_model
 from vitplug.config.parts import model_settings, without
 from vitplug.registry import HOOKS
-
-from ..checkpoint_fit import bare_model
 
 
 @HOOKS.register_module()
