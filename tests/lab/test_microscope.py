@@ -355,9 +355,10 @@ def test_the_page_reads_its_maps_in_a_browser(folder, digits, monkeypatch):
             )
             assert (int(found[1]), int(found[2])) == (row, column)
             maps = page.maps('probs', block)[:, row * tiles['queries']['hw'][1] + column]
-            window = tiles['window']
+            window = tiles['window'][1]
             place = [
-                (at - tiles['shift']) % side % window for at, side in zip((row, column), tiles['padded'], strict=True)
+                (at - tiles['shift']) % side % window
+                for at, side in zip((row, column), tiles['padded'][1], strict=True)
             ]
             values = maps[:, place[0] * window + place[1]]
             expected = values.mean() if head < 0 else values[head]

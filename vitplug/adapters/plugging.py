@@ -122,8 +122,8 @@ def host_of(model: nn.Module) -> PluggedModel:
 
 def _hosts(model: nn.Module) -> dict[str, PluggedModel]:
     """The parts of a model that have plugs, by name; ``''`` is the model itself. A backbone of vitplug is one."""
-    found = {name: module.__dict__.get('plug_host', module) for name, module in model.named_modules()}
-    hosts = {name: part for name, part in found.items() if isinstance(part, PluggedModel)}
+    named = {module.__dict__.get('plug_host', module): name for name, module in model.named_modules()}
+    hosts = {name: part for part, name in named.items() if isinstance(part, PluggedModel)}
     if not hosts:
         raise ValueError(f'{type(model).__name__} has no plugs; call vitplug.plug_in(model, plugs) first')
     return hosts

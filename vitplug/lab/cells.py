@@ -161,10 +161,8 @@ def own_code(cfg: Config) -> dict[str, str]:
     return held
 
 
-@functools.cache
-def _hash(path: str) -> str:
-    """A hash of the bytes of a file or folder, which all variants of a call share."""
-    return of_file(path)
+# A hash of the bytes of a file or folder, which all variants of a call share.
+_hash = functools.cache(of_file)
 
 
 @functools.cache

@@ -223,7 +223,8 @@ def config_of(args: argparse.Namespace) -> str:
     if missing := [f'{split}_dataloader' for split in data.splits if not cfg.get(f'{split}_dataloader')]:
         raise ValueError(f'--base {args.base}: has no {", ".join(missing)}: name a whole config (docs/models.md)')
     if data.images < SMALLEST_BATCH:
-        raise ValueError(f'--data {args.data}: {data.images} training images are no batch: add some')
+        kind = ' with objects' if base.default_scope == 'mmdet' else ''
+        raise ValueError(f'--data {args.data}: {data.images} training images{kind} are no batch: add some')
     batch = max(SMALLEST_BATCH, min(cfg.train_dataloader.batch_size, data.images // STEPS_OF_AN_EPOCH))
     steps = pipeline_of(cfg.train_dataloader)[1]
     if not any('Load' in str(step['type']) for step in steps):

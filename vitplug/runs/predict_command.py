@@ -39,6 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     files = find_files(args.paths)
     cfg = model_config(args.config, args.checkpoint, 'CHECKPOINT', args.cfg_options)
     predictor = Predictor(cfg, args.checkpoint, args.device, args.score_thr)
+    _ = predictor.read  # refused where the pipeline loads no files: the order of its channels is not known
     if args.exported:
         HOOKS.build(exported_hook(args.exported)).replace(predictor.model, args.checkpoint)
     failed = predict(predictor, files, Path(args.out))

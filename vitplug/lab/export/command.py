@@ -94,6 +94,8 @@ def _write(program: ExportedProgram, out: Path, notes: dict[str, Any]) -> None:
     try:
         with quiet():
             FORMATS[out.suffix].write(program, out, notes)
+    except ImportError as error:
+        raise ImportError(f"{error}: pip install -e '.[export]'") from error
     except Exception as error:  # whatever an exporter raises
         raise NotExported(f'cannot be written as {out.suffix}: {in_short(error)}; choose another format') from error
 
@@ -101,7 +103,11 @@ def _write(program: ExportedProgram, out: Path, notes: dict[str, Any]) -> None:
 def _notes(cfg: Config, predictor: Predictor, part: str, program: ExportedProgram) -> dict[str, Any]:
     """What a file says of itself."""
     model, count = predictor.model, len(program.graph_signature.user_outputs)
-    mean, std = (getattr(model.data_preprocessor, name, None) for name in ('mean', 'std'))
+    preprocessor = model.data_preprocessor
+    mean, std = (getattr(preprocessor, name, None) for name in ('mean', 'std'))
+    divisor = getattr(preprocessor, 'pad_size_divisor', 1)
+    if hasattr(preprocessor, 'test_cfg'):  # mmseg's, whose own divisor is of trainings
+        divisor = (preprocessor.test_cfg or {}).get('size_divisor') or 1
     return dict(
         task=TASKS[cfg.default_scope].name,
         part=part,
@@ -111,8 +117,8 @@ def _notes(cfg: Config, predictor: Predictor, part: str, program: ExportedProgra
         preprocessing=dict(
             mean=None if mean is None else mean.flatten().tolist(),
             std=None if std is None else std.flatten().tolist(),
-            channel_order='RGB' if turns_channels(model.data_preprocessor) else 'as the test pipeline gives them',
-            pad_size_divisor=getattr(model.data_preprocessor, 'pad_size_divisor', 1),
+            channel_order='that of the test pipeline' + (', reversed' if turns_channels(preprocessor) else ''),
+            pad_size_divisor=divisor,
         ),
         classes=predictor.classes,
         versions={'vitplug': version('vitplug'), 'torch': torch.__version__},

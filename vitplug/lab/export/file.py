@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from vitplug.checkpoints.files import local_file
+from vitplug.checkpoints.through_mmengine import bare_model
 from vitplug.files.folders import file_hash
 from vitplug.hosting.padding import valid_sizes
-from vitplug.runs.checkpoint_fit import bare_model
 from vitplug.tasks.libraries import task_of
 
 from .operators import REPLACED
@@ -49,15 +49,9 @@ def _open_torch(path: Path) -> tuple[Run, dict[str, Any]]:
 def _write_onnx(program: ExportedProgram, path: Path, notes: Mapping[str, Any]) -> None:
     import onnx
 
-    written: Any = torch.onnx.export(
-        program.run_decompositions(dict(REPLACED)),
-        dynamo=True,
-        verbose=False,
-        opset_version=OPSET,
-        input_names=[INPUT],
-        output_names=notes['outputs'],
-        external_data=False,
-    )
+    graph = program.run_decompositions(dict(REPLACED))
+    settings = dict(dynamo=True, verbose=False, opset_version=OPSET, external_data=False)
+    written: Any = torch.onnx.export(graph, input_names=[INPUT], output_names=notes['outputs'], **settings)
     written.model.metadata_props[KEY] = json.dumps(notes)
     written.save(path, external_data=False)
     onnx.checker.check_model(path)
@@ -93,6 +87,8 @@ class ExportedFile:
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
+        if self.path.suffix not in FORMATS or not self.path.is_file():
+            raise FileNotFoundError(f'{path}: no such file of tools/export.py, {" or ".join(FORMATS)}')
         self._run, self.notes = FORMATS[self.path.suffix].open(self.path)
 
     def __call__(self, images: Tensor) -> tuple[Tensor, ...]:
@@ -116,7 +112,7 @@ class ExportedFile:
         if valid_sizes(images) is not None and self.notes['counts_padding']:
             raise ValueError(
                 f'{self.path}: the image is padded, and a plug of the model leaves padding out, which a file cannot: '
-                'give images whose sizes are multiples of data_preprocessor.pad_size_divisor'
+                f'give images whose sizes are multiples of {self.notes["preprocessing"]["pad_size_divisor"]}'
             )
         with torch.no_grad():
             outputs = self._run(images.detach().cpu().float().contiguous())

@@ -53,11 +53,14 @@ def trace(network: nn.Module, images: Tensor, dynamic: Sequence[str]) -> Exporte
     shapes = ({AXES[axis]: Dim.DYNAMIC for axis in dynamic},) if dynamic else None
     try:
         with torch.no_grad(), quiet():
-            return export(network, (images,), dynamic_shapes=shapes, strict=False)
+            program = export(network, (images,), dynamic_shapes=shapes, strict=False)
     except Exception as error:  # whatever torch, a host or a plug raises
         wish = f'with dynamic {", ".join(dynamic)}' if dynamic else f'for images of {tuple(images.shape)}'
         advice = 'leave axes of --dynamic out' if dynamic else 'choose another --part'
         raise NotExported(f'cannot be exported {wish}: {in_short(error)}; {advice}') from error
+    if program.call_spec.out_spec.num_children != len(program.graph_signature.user_outputs):
+        raise NotExported('cannot be exported: its outputs are pairs of tensors; choose another --part')
+    return program
 
 
 def open_sizes(program: ExportedProgram, images: Tensor, dynamic: Sequence[str]) -> tuple[int, int] | None:

@@ -76,8 +76,6 @@ class Study:
                 changed = condition.change(run)
                 reasons = self._go(changed, condition, self.measures)
             except ValueError as error:  # a model without what the condition changes, or edits
-                if len(self.skipped) >= len(run.images):
-                    raise
                 self.left_out[run.label, condition.name, 'all measures'] = str(error)
                 continue
             self.left_out |= {(run.label, condition.name, measure.name): why for measure, why in reasons.items()}
@@ -229,7 +227,7 @@ class Study:
             tqdm.write(printable(f'cannot use {words}'), file=sys.stderr)
         self.skipped[run.image_key(index)] = words
         if len(self.skipped) == len(run.images):
-            raise ValueError(f'none of {len(run.images)} images can be used: {words}') from error
+            raise OSError(f'none of {len(run.images)} images can be used: {words}') from error
 
 
 def joined(seens: Sequence[Seen]) -> dict:

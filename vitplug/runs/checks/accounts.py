@@ -139,17 +139,16 @@ def account_coco(content: Mapping, dataset: BaseDataset) -> Account:
         image, place = images.get(annotation['image_id']), f'annotation {annotation["id"]}'
         if annotation['category_id'] in known:
             with_objects.add(annotation['image_id'])
-        mask = annotation.get('segmentation')
-        reason = _lost_object(annotation, image, known) or (
-            _lost_mask(mask, masks.poly2mask) if masks and mask else None
-        )
-        account.count(OBJECTS, reason, place)
+        mask, reason = annotation.get('segmentation'), _lost_object(annotation, image, known)
         # A crowd is loaded, and ignored. mmdet says only KeyError 'mask'.
-        if masks and reason in (None, CROWD) and not mask:
+        is_mask = isinstance(mask, dict) or (mask and isinstance(mask[0], list))
+        if masks and reason in (None, CROWD) and not is_mask:
             raise ValueError(
-                f'{dataset.ann_file}: {place} has no segmentation: give each object one, or remove all of them to '
-                'train boxes alone (in a config: with_mask=False and no mask head)'
+                f'{dataset.ann_file}: {place} has no segmentation: give each object one (a list of polygons), or '
+                'remove all of them to train boxes alone (in a config: with_mask=False and no mask head)'
             )
+        reason = reason or (_lost_mask(mask, masks.poly2mask) if masks else None)
+        account.count(OBJECTS, reason, place)
     filters = {} if dataset.test_mode else dataset.filter_cfg or {}
     for image in images.values():
         account.count(IMAGES, _lost_image(image, image['id'] in with_objects, filters), image['file_name'])

@@ -106,3 +106,5 @@ def _read_files(source: Source, every: bool) -> None:
                 raise ValueError(f'{dataset.ann_file}, line {line}: label {label} is none of the {number} classes')
     if images and not dataset.ann_file:
         source.account = account_folders(dataset, source.samples, images, dataset.data_prefix.get('seg_map_path'))
+    elif not source.samples:
+        raise ValueError(f'{source.path}: {type(dataset).__name__} lists no images')
