@@ -1,4 +1,4 @@
-# CIFAR-100 at its own 32 x 32, with repeated augmentation. The downloaded images are RGB.
+# CIFAR-100 at its own 32 x 32, three passes in an epoch. The downloaded images are RGB.
 mean, std = [129.304, 124.070, 112.434], [68.170, 65.392, 70.418]
 data_preprocessor = dict(num_classes=100, mean=mean, std=std, to_rgb=False)
 
@@ -13,9 +13,13 @@ train_dataloader = dict(
     batch_size=128,
     num_workers=4,
     persistent_workers=True,
-    sampler=dict(type='RepeatAugSampler'),
+    sampler=dict(type='DefaultSampler', shuffle=True),
     collate_fn=dict(type='default_collate'),
-    dataset=dict(type='CIFAR100', data_root='data/cifar100', split='train', pipeline=augmentation),
+    dataset=dict(
+        type='RepeatDataset',
+        times=3,
+        dataset=dict(type='CIFAR100', data_root='data/cifar100', split='train', pipeline=augmentation),
+    ),
 )
 val_dataloader = dict(
     batch_size=128,

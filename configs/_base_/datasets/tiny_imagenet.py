@@ -6,20 +6,8 @@ data_preprocessor = dict(num_classes=200, mean=mean, std=std, to_rgb=True)
 augmentation = [dict(type='LoadImageFromFile'), *_base_.augmentation]
 augmentation[2].crop_size = 64
 augmentation[4].fill_color = mean[::-1]
-train_dataloader = dict(
-    dataset=dict(
-        _delete_=True,
-        type='CustomDataset',
-        data_root='data/tiny-imagenet',
-        data_prefix='train',
-        pipeline=augmentation,
-    )
-)
-val_dataloader = dict(
-    dataset=dict(
-        train_dataloader['dataset'],
-        data_prefix='val',
-        pipeline=[dict(type='LoadImageFromFile'), dict(type='PackInputs')],
-    )
-)
+images = dict(type='CustomDataset', data_root='data/tiny-imagenet')
+train_dataloader = dict(dataset=dict(dataset=dict(images, _delete_=True, data_prefix='train', pipeline=augmentation)))
+whole = [dict(type='LoadImageFromFile'), dict(type='PackInputs')]
+val_dataloader = dict(dataset=dict(images, _delete_=True, data_prefix='val', pipeline=whole))
 test_dataloader = val_dataloader

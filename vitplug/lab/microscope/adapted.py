@@ -67,13 +67,8 @@ def microscope(
 def _model(title: str, network: nn.Module) -> Model:
     backbone, kind = host_of(network), type(network)
     count = sum(parameter.numel() for parameter in network.parameters())
-    return Model(
-        title,
-        kind.__name__,
-        f'{kind.__name__}: {backbone.plug_summary}',
-        f'{kind.__module__}.{kind.__qualname__}, {count:,} parameters, weights as they were in memory',
-        backbone,
-    )
+    source = f'{kind.__module__}.{kind.__qualname__}, {count:,} parameters, weights as they were in memory'
+    return Model(title, kind.__name__, f'{kind.__name__}: {backbone.plug_summary}', source, backbone)
 
 
 @torch.no_grad()

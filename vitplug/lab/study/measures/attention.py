@@ -45,11 +45,14 @@ FIGURE = dict(estimate=nothing, draw='maps')
 def attention_entropy(maps_BWHNN: Tensor, place: Place, queries: str = 'patch') -> Tensor:
     """Entropy of the attention of a query, -sum_j a_ij ln a_ij, averaged over queries; at most ln N for N keys.
 
-    ``queries`` are ``'patch'``, whose rows are normalised again without prefix tokens as keys, or ``'all'``. In nats.
+    ``queries`` are ``'patch'``, whose rows are normalised again without prefix tokens as keys, ``'prefix'`` or ``'all'``.
+    In nats.
     """
     chosen_WN, keys_WN = place.queries.is_token, place.keys.is_token
     if queries == 'patch':
         chosen_WN, keys_WN = place.queries.is_patch, place.keys.is_patch
+    if queries == 'prefix':
+        chosen_WN = chosen_WN & ~place.queries.is_patch
     rows = _weights(maps_BWHNN, place, keys_WN)
     return _over_queries(torch.special.entr(rows / rows.sum(-1, keepdim=True)).sum(-1), chosen_WN)
 
@@ -178,6 +181,7 @@ def _per_block(seen: Seen) -> Arrays:
 ENTROPIES = {
     'patch queries': attention_entropy,
     'all queries': partial(attention_entropy, queries='all'),
+    'prefix tokens': partial(attention_entropy, queries='prefix'),
     LEFT_OUT: undefined_queries,
 }
 DISTANCES = {'mean distance': mean_attention_distance, LEFT_OUT: undefined_queries}
