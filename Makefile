@@ -42,7 +42,7 @@ setup: $(DONE)/checked
 
 $(DONE)/venv:
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 10) <= v <= (3, 12) else \
-	  "vitplug needs Python 3.10 to 3.12, but $(PYTHON) is %d.%d: run make PYTHON=python3.11" % v)'
+	  "vitplug needs Python 3.10 to 3.12, but $(PYTHON) is %d.%d: run make setup PYTHON=python3.11" % v)'
 	$(PYTHON) -m venv --clear $(VENV)
 	@mkdir -p $(DONE) && touch $@
 
@@ -97,10 +97,10 @@ $(DONE)/pretrained: $(DONE)/checked
 
 demo: setup $(if $(filter pretrained,$(TASK)),$(DONE)/pretrained)
 ifneq ($(filter $(TASKS),$(TASK)),)
-	@$(PY) tools/demo.py --task $(filter $(TASKS),$(TASK)) --work-dir $(WORK_DIR)
+	@$(PY) tools/demo.py --task $(filter $(TASKS),$(TASK)) --work-dir "$(WORK_DIR)"
 endif
 ifneq ($(filter pretrained,$(TASK)),)
-	@$(PY) tools/pretrained_demo.py --work-dir $(WORK_DIR) $(if $(CAMVID),--camvid $(CAMVID))
+	@$(PY) tools/pretrained_demo.py --work-dir "$(WORK_DIR)" $(if $(CAMVID),--camvid "$(CAMVID)")
 endif
 
 PYTEST := $(PY) -m pytest -n auto --dist worksteal
@@ -123,10 +123,10 @@ $(DONE)/huggingface: $(DONE)/test requirements/huggingface.txt
 	@touch $@
 
 test-huggingface: $(DONE)/huggingface
-	@VITPLUG_TRANSFORMERS=$(abspath $(HUGGINGFACE)) $(PY) -m pytest --quick tests/checkpoints/test_foundation.py
-	@PYTHONPATH=$(abspath $(HUGGINGFACE)) $(PY) -m pytest --quick tests/adapters/test_hugging_face.py tests/lab/test_text.py
+	@VITPLUG_TRANSFORMERS="$(abspath $(HUGGINGFACE))" $(PY) -m pytest --quick tests/checkpoints/test_foundation.py
+	@PYTHONPATH="$(abspath $(HUGGINGFACE))" $(PY) -m pytest --quick tests/adapters/test_hugging_face.py tests/lab/test_text.py
 
-bench: setup
+bench: $(DONE)/test
 	@$(PY) tools/analysis_tools/benchmark.py $(BENCH)
 
 lint: $(DONE)/test

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from vitplug.errors import TrainingStopped, one_line_errors
+from vitplug.files.config_paths import configs_folder
 from vitplug.tables import format_table
 
-CONFIGS = Path(__file__).resolve().parents[1] / 'configs' / 'digits'
+CONFIGS = (configs_folder('vitplug') / 'digits').resolve()
 HEADINGS = ('task', 'config', 'metric', 'value', 'parameters', 'seconds')
 
 
@@ -60,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     vitplug = f'{os.path.relpath(sys.executable)} -m vitplug'
     config = os.path.relpath(CONFIGS / TASKS[args.task[0]].config)
     print('\nnext: evaluate a model again, train one with another plug, or see docs/your_data.md')
-    print(f'  {vitplug} test {config} {checkpoint_of(folder / args.task[0])}')
+    print(f'  {vitplug} test {config} {os.path.relpath(checkpoint_of(folder / args.task[0]))}')
     print(f'  {vitplug} train {config} --plugs gab')
 
 

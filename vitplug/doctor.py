@@ -35,6 +35,7 @@ def training_step(scope: str) -> str:
     import torch
     from mmengine.config import Config
     from mmengine.dataset import pseudo_collate
+    from mmengine.device import get_device
     from mmengine.logging import MMLogger
     from mmengine.optim import OptimWrapper
     from mmengine.registry import MODELS, TRANSFORMS, init_default_scope
@@ -43,7 +44,7 @@ def training_step(scope: str) -> str:
     init_default_scope(scope)
     cfg = Config.fromfile(config_file(f'vitplug::digits/{STEPS[scope]}'))
     torch.manual_seed(0)
-    model = MODELS.build(dict(data_preprocessor=cfg.get('data_preprocessor')) | cfg.model)
+    model = MODELS.build(dict(data_preprocessor=cfg.get('data_preprocessor')) | cfg.model).to(get_device())
     pack = TRANSFORMS.build(cfg.test_dataloader.dataset.pipeline[-1])
     batch = [pack(made_sample(cfg.model.backbone.img_size, cfg.model.backbone.in_channels)) for _ in range(2)]
     optimizer = OptimWrapper(torch.optim.AdamW(model.parameters(), lr=1e-3))
@@ -104,16 +105,18 @@ def main(argv: Sequence[str] = ()) -> int:
     """Prints one line for each check and returns the exit status: 1 if a check fails."""
     command_parser('doctor', 'Check the installed packages and vitplug; print how to repair them.').parse_args(argv)
     warnings.simplefilter('ignore')  # import warnings of the packages are misleading; the report has the errors
-    checks, failed = {**IMPORTS, **TRAINING}, 0
+    checks, failed, out = {**IMPORTS, **TRAINING}, 0, sys.stdout
     if 'RANK' in os.environ:  # torchrun's
         checks = {**IMPORTS, 'processes': all_processes}
-        if os.environ['RANK'] != '0':  # one speaks for all
+        if os.environ['RANK'] != '0':  # one speaks for all, but of what is broken
             sys.stdout = open(os.devnull, 'w')  # noqa: SIM115
     for name, check in checks.items():
         try:
             print(f'  ok      {name:26} {check()}'.rstrip(), flush=True)
         except Exception as error:  # a broken binary package can raise anything
-            print(f'  BROKEN  {name:26} {type(error).__name__}: {" ".join(str(error).split())}', flush=True)
+            where = f'{name} (process {os.environ["RANK"]})' if 'RANK' in os.environ else name
+            said = f'{type(error).__name__}: {" ".join(str(error).split())}'
+            print(f'  BROKEN  {where:26} {said}', file=out, flush=True)
             failed += 1
     print(f'{failed} failed. {REMEDY}' if failed else 'all is in order')
     return int(failed > 0)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
-from torch import Tensor, nn
+from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -27,6 +27,7 @@ from vitplug.config.reading import read_config
 from vitplug.hosting import PluggedModel
 from vitplug.tables import format_table
 from vitplug.tasks.libraries import TASKS, check_scope
+from vitplug.tasks.networks import Network
 
 
 class Cost(NamedTuple):
@@ -73,17 +74,6 @@ def quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-class Inference(nn.Module):
-    """What is counted of a model; torch names the counts of modules from here on: ``'Inference.model.backbone'``."""
-
-    def __init__(self, model: nn.Module, scope: str):
-        super().__init__()
-        self.model, self.scope = model, scope
-
-    def forward(self, images: Tensor) -> None:
-        TASKS[self.scope].run_inference(self.model, images)
-
-
 def count_costs(model: nn.Module, scope: str, chw: tuple[int, int, int]) -> dict[str, Cost]:
     """Costs of a model on the meta device, in evaluation mode, for one image.
 
@@ -101,14 +91,14 @@ def count_costs(model: nn.Module, scope: str, chw: tuple[int, int, int]) -> dict
     counter = FlopCounterMode(display=False)
     try:
         with quiet(), torch.no_grad(), fused_attention(False), counter:
-            Inference(model, scope)(torch.empty(1, *chw, device='meta'))
+            Network(model, TASKS[scope].run_inference)(torch.empty(1, *chw, device='meta'))
     except (ValueError, RuntimeError, TypeError, AttributeError, AssertionError) as error:
         raise ValueError(f'the model cannot be run on images of {chw[1]}x{chw[2]}: {error}') from error
     counts = counter.get_flop_counts()
 
     def macs_of(name: str, module: nn.Module) -> int:
         """A module that is not called, such as a cascade's list of heads, has those of its children."""
-        if called := counts.get(f'Inference.model.{name}'):
+        if called := counts.get(f'Network.model.{name}'):  # as torch names it, from the class on
             return sum(called.values()) // 2  # a multiply-accumulate is two floating point operations
         return sum(macs_of(f'{name}.{child}', part) for child, part in module.named_children())
 

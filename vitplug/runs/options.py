@@ -18,23 +18,12 @@ from .hooks.checkpoint import AUTO
 def train_parser() -> argparse.ArgumentParser:
     """The command line of `tools/train.py`."""
     parser = _parser('train', 'Train a model; the config decides the task.')
-    parser.add_argument(
-        '--amp',
-        nargs='?',
-        const='float16',
-        choices=['float16', 'bfloat16'],
-        help='train in automatic mixed precision (default float16, with a dynamic scale of the loss)',
-    )
-    parser.add_argument(
-        '--resume',
-        nargs='?',
-        const=AUTO,
-        metavar='PATH',
-        help='go on from this checkpoint; without PATH, from the latest one in the work dir, or start if there is none',
-    )
-    parser.add_argument(
-        '--auto-scale-lr', action='store_true', help='scale the learning rate to the number of processes'
-    )
+    help, kinds = 'train in automatic mixed precision (default float16, with a dynamic scale)', ['float16', 'bfloat16']
+    parser.add_argument('--amp', nargs='?', const='float16', choices=kinds, help=help)
+    help = 'go on from this checkpoint; without PATH, from the latest one in the work dir, or start if there is none'
+    parser.add_argument('--resume', nargs='?', const=AUTO, metavar='PATH', help=help)
+    help = 'scale the learning rate to the number of processes'
+    parser.add_argument('--auto-scale-lr', action='store_true', help=help)
     return parser
 
 
@@ -56,12 +45,8 @@ def _parser(command: str, description: str) -> argparse.ArgumentParser:
     parser = config_parser(command, description)
     parser.add_argument('--work-dir', help='folder for logs and checkpoints (default work_dirs/<name of the config>)')
     add_options(parser)
-    parser.add_argument(
-        '--launcher',
-        choices=['none', 'pytorch', 'slurm', 'mpi'],
-        default='none',
-        help='what starts several processes (default none)',
-    )
+    help, kinds = 'what starts several processes (default none)', ['none', 'pytorch', 'slurm', 'mpi']
+    parser.add_argument('--launcher', choices=kinds, default='none', help=help)
     return parser
 
 

@@ -85,8 +85,15 @@ DETECTION = Task(
     result_dump='DumpDetResults',
 )
 
-#: The tasks by library, which is the `default_scope` of a config.
-TASKS: dict[str, Task] = {task.library: task for task in (CLASSIFICATION, SEGMENTATION, DETECTION)}
+
+class Tasks(dict[str, Task]):
+    """The tasks by library, which is the `default_scope` of a config; a ValueError names another one."""
+
+    def __missing__(self, scope: str) -> Task:
+        raise ValueError(f'default_scope = {scope!r}: expected one of {KNOWN}')
+
+
+TASKS = Tasks({task.library: task for task in (CLASSIFICATION, SEGMENTATION, DETECTION)})
 KNOWN = ', '.join(f'{task.library} ({task.name})' for task in TASKS.values())
 
 

@@ -1,7 +1,7 @@
 # CamVid: 367, 101 and 233 road scenes of 480 x 360 pixels for training, validation and test; 11 classes. Label 255 is
 # void. Images are reduced to two thirds; results are compared at the original size.
 data_root = '{{$VITPLUG_CAMVID:data/camvid}}'
-data_help = dict(root=data_root, command='python tools/dataset_converters/camvid.py FOLDER')
+data_help = dict(root=data_root, command=f'python tools/dataset_converters/camvid.py FOLDER --out {data_root}')
 metainfo = dict(
     classes=(
         'sky', 'building', 'pole', 'road', 'pavement', 'tree', 'sign', 'fence', 'car', 'pedestrian', 'bicyclist',

@@ -1,6 +1,6 @@
 # Scenes of 3 to 7 handwritten digits.
 digits_root = '{{$VITPLUG_DIGITS:data/digits}}'
-data_help = dict(command='python tools/dataset_converters/make_digit_scenes.py')
+data_help = dict(command=f'python tools/dataset_converters/make_digit_scenes.py --out {digits_root}')
 metainfo = dict(
     classes=tuple('0123456789'),
     palette=[

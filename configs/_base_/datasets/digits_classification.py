@@ -1,6 +1,7 @@
 # One handwritten digit per image, images of several sizes, in ImageNet's format (class folders).
-data_root = '{{$VITPLUG_DIGITS:data/digits}}/imagenet'
-data_help = dict(root=data_root, command='python tools/dataset_converters/make_digit_scenes.py')
+digits_root = '{{$VITPLUG_DIGITS:data/digits}}'
+data_root = f'{digits_root}/imagenet'
+data_help = dict(root=data_root, command=f'python tools/dataset_converters/make_digit_scenes.py --out {digits_root}')
 classes = tuple('0123456789')
 
 # Colours carry no information about a digit: convert to grey with full contrast.

@@ -2,7 +2,7 @@
 # each. Images are resized to a short side of at most 256 pixels, and trained on in crops.
 _base_ = 'mmdet::_base_/datasets/coco_instance.py'
 data_root = '{{$VITPLUG_NUCLEI:data/nuclei}}'
-data_help = dict(root=data_root, command='python tools/dataset_converters/nuclei.py FOLDER')
+data_help = dict(root=data_root, command=f'python tools/dataset_converters/nuclei.py FOLDER --out {data_root}')
 metainfo = dict(classes=('nucleus',), palette=[(220, 20, 60)])
 
 resize = dict(type='Resize', scale=(512, 256), keep_ratio=True)

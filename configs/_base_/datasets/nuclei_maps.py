@@ -2,7 +2,7 @@
 # resized to a short side of at most 256 pixels; results are at the original size. Loaders are CamVid's.
 _base_ = 'camvid_224.py'
 data_root = '{{$VITPLUG_NUCLEI:data/nuclei}}'
-data_help = dict(root=data_root, command='python tools/dataset_converters/nuclei.py FOLDER')
+data_help = dict(root=data_root, command=f'python tools/dataset_converters/nuclei.py FOLDER --out {data_root}')
 metainfo = dict(classes=('background', 'nucleus'), palette=[(0, 0, 0), (220, 20, 60)])
 
 resize = dict(type='Resize', scale=(512, 256), keep_ratio=True)

@@ -45,8 +45,7 @@ FIGURE = dict(estimate=nothing, draw='maps')
 def attention_entropy(maps_BWHNN: Tensor, place: Place, queries: str = 'patch') -> Tensor:
     """Entropy of the attention of a query, -sum_j a_ij ln a_ij, averaged over queries; at most ln N for N keys.
 
-    ``queries`` are ``'patch'``, whose rows are normalised again without prefix tokens as keys, ``'prefix'`` or ``'all'``.
-    In nats.
+    ``queries`` are ``'patch'``, with rows normalised again without prefix keys, ``'prefix'`` or ``'all'``. In nats.
     """
     chosen_WN, keys_WN = place.queries.is_token, place.keys.is_token
     if queries == 'patch':
