@@ -453,8 +453,7 @@ def test_other_ways_to_hold_blocks_say_why_not():
     ):
         with pytest.raises(ValueError, match=r'blocks with plugs take no others: call vitplug.unplug\(model\)'):
             change(model.blocks)
-    assert len(model.blocks) == 3 and len(model.blocks[:2]) == 2
-    assert 'OpenStep' not in repr(model)
+    assert len(model.blocks) == 3 and len(model.blocks[:2]) == 2 and 'OpenStep' not in repr(model)
     model.blocks[1:].requires_grad_(False)
     assert [all(p.requires_grad for p in block.parameters()) for block in model.blocks] == [True, False, False]
     with pytest.raises(RuntimeError, match='alone'):

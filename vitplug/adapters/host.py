@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from vitplug.attention import GlobalLayout, Layout, Recorder, Site
 from vitplug.hosting import Edits, PixelGrid, PluggedModel, Section, TokenMap, build_plugs
-from vitplug.hosting.model import run_plugged
+from vitplug.hosting.model import run_plainly, run_plugged
 from vitplug.plugs import NETWORK_SOCKETS, PlugSet
 
 from .arguments import Extras, check_asked, with_mask
@@ -156,7 +156,8 @@ class AdaptedModel(PluggedModel):
             if record.site is not None and not is_repeated:
                 raise ValueError(f'{type(self.model).__name__} runs its blocks more than once in a call; expected once')
             record.enter(site.in_windows(x_BND.device))
-        x_BND, carry = run_plugged(partial(block.run, extras), block.plugs, x_BND, site, carry, record)
+        run = run_plugged if walk.fuses else run_plainly
+        x_BND, carry = run(partial(block.run, extras), block.plugs, x_BND, site, carry, record)
         if index == len(self.plugged_blocks()) - 1:
             last = Site(GlobalLayout(*site.layout.hw, self.num_prefix), index=index, valid=site.valid)
             x_BND = self._finish(x_BND, last, carry, walk.recorder)

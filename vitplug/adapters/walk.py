@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from vitplug.attention import Carry
+from vitplug.attention.core import fuses
 
 # Written by the hook of the patch embedding and read by the first block of the same forward, by each thread for itself.
 _grid: ContextVar[tuple[int, int] | None] = ContextVar('grid', default=None)
@@ -53,7 +54,7 @@ class Walk:
     def __init__(self, host: Any):
         self.host = host
         self.recorder = None if torch.compiler.is_compiling() else host.active_recorder
-        self.has_grad = torch.is_grad_enabled()
+        self.has_grad, self.fuses = torch.is_grad_enabled(), fuses()
         self.hw = take_grid()
         self.left: tuple[Carry, Tensor | None] = (host.plugs.start(), None)
         self.entered: dict[int, tuple[Carry, Tensor | None]] = {}

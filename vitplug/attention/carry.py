@@ -29,7 +29,6 @@ def taken(socket: str, returned: tuple, parts: int) -> tuple:
     """
     if not isinstance(returned, tuple) or len(returned) != parts:
         what = f'a tuple of {len(returned)}' if isinstance(returned, tuple) else f'a {type(returned).__name__}'
-        raise TypeError(
-            f'a module of the socket {socket!r} returns {what}: must be a tuple of {parts}, with the carry as the last'
-        )
+        last = '' if socket == 'extra_keys' else ', with the carry as the last'
+        raise TypeError(f'a module of the socket {socket!r} returns {what}: must be a tuple of {parts}{last}')
     return returned

@@ -294,7 +294,7 @@ def uniform_attention(v_BWHNd: Tensor, site: Site) -> Tensor:
     A query without any valid key, itself padding, gets 0.
     """
     shape = (*v_BWHNd.shape[:3], site.layout.grid.num_tokens, v_BWHNd.shape[4])
-    if not site.is_padded and site.valid_keys is None and site.mask is None:
+    if site.valid_keys is None and site.mask is None:
         return v_BWHNd.mean(dim=-2, keepdim=True).expand(shape)
     return (uniform_maps(site, v_BWHNd).to(v_BWHNd.dtype) @ v_BWHNd).expand(shape)
 

@@ -74,11 +74,6 @@ class Site:
         return self.layout if self.keys is None else self.keys
 
     @property
-    def is_padded(self) -> bool:
-        """Whether some tokens are padding of a batch."""
-        return self._valid is not None
-
-    @property
     def valid(self) -> Tensor | None:
         """``(B, N)``, True for tokens that count; None without padding."""
         if callable(self._valid):

@@ -245,13 +245,18 @@ class PluggedModel(Placed):
             record.enter(site.in_windows(x_BND.device))
             return run_plugged(block, block.plugs, x_BND, site, carry, record)
         if block.with_cp and torch.is_grad_enabled():
-            # The backward pass comes after a `with fused_attention(False)`, and would take other forms.
-            again: Any = {} if fuses() else dict(context_fn=lambda: (nullcontext(), fused_attention(False)))
-            return checkpoint(run_plugged, block, block.plugs, x_BND, site, carry, None, use_reentrant=False, **again)
+            run = run_plugged if fuses() else run_plainly
+            return checkpoint(run, block, block.plugs, x_BND, site, carry, None, use_reentrant=False)
         return run_plugged(block, block.plugs, x_BND, site, carry, None)
 
     def __getstate__(self) -> dict:
         return {key: value for key, value in self.__dict__.items() if key != '_kept_plans'}
+
+
+def run_plainly(*block: Any) -> tuple[Tensor, Carry]:
+    """:func:`run_plugged` in plain forms, also in a backward pass that comes after a `with fused_attention(False)`."""
+    with fused_attention(False):
+        return run_plugged(*block)
 
 
 def run_plugged(

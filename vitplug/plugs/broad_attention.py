@@ -27,6 +27,7 @@ from vitplug.compat import is_exporting
 
 from ..attention.carry import Carry, carrying
 from ..attention.core import attend_bare
+from ..attention.grids import ceil_div, means_of_ranges
 from ..attention.intermediates import LayerRecord
 from ..attention.layouts import Layout
 from ..attention.site import Site
@@ -252,8 +253,8 @@ def _average_channels(t_BHNC: Tensor, dims: int) -> Tensor:
     channels = t_BHNC.shape[-1]
     if channels == dims:
         return t_BHNC
-    flat = t_BHNC.flatten(1, 2)
-    # Bins of equal size need no adaptive pooling, whose backward on a GPU is not deterministic.
-    even = channels % dims == 0
-    pooled = F.avg_pool1d(flat, channels // dims) if even else F.adaptive_avg_pool1d(flat, dims)
-    return pooled.unflatten(1, t_BHNC.shape[1:3])
+    # Not by torch's adaptive pooling, whose backward on a GPU is not deterministic.
+    if channels % dims == 0:
+        return t_BHNC.unflatten(-1, (dims, -1)).mean(-1)
+    bins = torch.arange(dims + 1, device=t_BHNC.device) * channels
+    return t_BHNC @ means_of_ranges(bins[:-1] // dims, ceil_div(bins[1:], dims), channels, t_BHNC.dtype).T

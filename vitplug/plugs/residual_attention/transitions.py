@@ -71,10 +71,9 @@ def pool_windows(scores: Tensor, source: Site, site: Site, heads: int) -> Tensor
     before, now = source.layout.windows, site.layout.windows
     if before == now:
         return scores
-    shape = scores.shape[2:]
-    # B W H N N  ->  B (H N N) rows cols
-    maps = scores.flatten(2).transpose(1, 2).unflatten(2, before)
-    return F.adaptive_avg_pool2d(maps, now).flatten(2).transpose(1, 2).unflatten(2, shape)
+    # Not by torch's adaptive pooling, whose backward on a GPU is not deterministic.
+    rows = _resize_side(scores.unflatten(1, before), -5, now[0])
+    return _resize_side(rows, -4, now[1]).flatten(1, 2)
 
 
 def resize_flat(scores: Tensor, source: Site, site: Site, heads: int) -> Tensor:
