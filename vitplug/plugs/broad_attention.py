@@ -253,8 +253,9 @@ def _average_channels(t_BHNC: Tensor, dims: int) -> Tensor:
     channels = t_BHNC.shape[-1]
     if channels == dims:
         return t_BHNC
-    # Not by torch's adaptive pooling, whose backward on a GPU is not deterministic.
     if channels % dims == 0:
         return t_BHNC.unflatten(-1, (dims, -1)).mean(-1)
+    if not torch.are_deterministic_algorithms_enabled():  # torch's pooling has no such backward on a GPU
+        return F.adaptive_avg_pool1d(t_BHNC.flatten(1, 2), dims).unflatten(1, t_BHNC.shape[1:3])
     bins = torch.arange(dims + 1, device=t_BHNC.device) * channels
     return t_BHNC @ means_of_ranges(bins[:-1] // dims, ceil_div(bins[1:], dims), channels, t_BHNC.dtype).T

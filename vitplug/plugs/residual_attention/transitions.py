@@ -71,9 +71,12 @@ def pool_windows(scores: Tensor, source: Site, site: Site, heads: int) -> Tensor
     before, now = source.layout.windows, site.layout.windows
     if before == now:
         return scores
-    # Not by torch's adaptive pooling, whose backward on a GPU is not deterministic.
-    rows = _resize_side(scores.unflatten(1, before), -5, now[0])
-    return _resize_side(rows, -4, now[1]).flatten(1, 2)
+    if torch.are_deterministic_algorithms_enabled():  # torch's pooling has no such backward on a GPU
+        rows = _resize_side(scores.unflatten(1, before), -5, now[0])
+        return _resize_side(rows, -4, now[1]).flatten(1, 2)
+    # B W H N N  ->  B (H N N) rows cols
+    maps = scores.flatten(2).transpose(1, 2).unflatten(2, before)
+    return F.adaptive_avg_pool2d(maps, now).flatten(2).transpose(1, 2).unflatten(2, scores.shape[2:])
 
 
 def resize_flat(scores: Tensor, source: Site, site: Site, heads: int) -> Tensor:
