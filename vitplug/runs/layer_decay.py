@@ -27,11 +27,9 @@ class LayerDecayOptimWrapperConstructor(LearningRateDecayOptimWrapperConstructor
     ) -> None:
         """Adds the groups of a module's parameters to ``params``."""
         get_layer_depth = get_layer_depth or partial(module.backbone.get_layer_depth, prefix='backbone.')
-        for key, settings in (self.paramwise_cfg.get('custom_keys') or {}).items():
-            if 'lr_mult' in settings:
-                raise ValueError(
-                    f'paramwise_cfg.custom_keys.{key}.lr_mult goes with no layer_decay_rate: leave one out'
-                )
+        rules = self.paramwise_cfg.get('custom_keys') or {}
+        if not prefix and (wrong := [key for key, rule in rules.items() if 'lr_mult' in rule]):
+            raise ValueError(f'paramwise_cfg.custom_keys: lr_mult of {wrong} goes with no layer_decay_rate: drop it')
         super().add_params(params, module, prefix=prefix, get_layer_depth=get_layer_depth, **kwargs)
         if not prefix:  # what modules share, as the heads of RTMDet do, counts once
             first = {id(group['params'][0]): group for group in reversed(params)}

@@ -125,7 +125,7 @@ class Blend(nn.Module):
             alpha = torch.as_tensor(self._share(carry)).to(q).view(1)
             q, rest = q * alpha, 1 - alpha
         out, scores = ByHeads.apply(q, inputs.k, inputs.v, before, rest, True)
-        return out, self._hand_on(scores.unsqueeze(1), site, carry)
+        return out, carrying(carry, self.stream, (scores.unsqueeze(1), site))
 
     def forward(self, scores: Tensor, bias: Tensor | None, site: Site, carry: Carry) -> tuple[Tensor, Carry]:
         """The logits without mask, and the carry with the scores for the next block."""
@@ -133,11 +133,8 @@ class Blend(nn.Module):
         now = biased(scores) if self.bias_mode == 'blend' else scores
         blended = now if self.align is None else self._blend(self.align, now, site, carry)
         logits = blended if self.bias_mode == 'blend' else biased(blended)
-        return logits, self._hand_on(blended if self.bias_mode == 'after' else logits, site, carry)
-
-    def _hand_on(self, scores: Tensor, site: Site, carry: Carry) -> Carry:
-        """The carry with the scores and where they are; masks are not handed on."""
-        return carrying(carry, self.stream, (scores, Site(site.layout, site.keys)))
+        # With where they are; the mask in there is added to no scores that are handed on.
+        return logits, carrying(carry, self.stream, (blended if self.bias_mode == 'after' else logits, site))
 
     def _blend(self, align: Align, now: Tensor, site: Site, carry: Carry) -> Tensor:
         before, alpha = self._before(align, now.shape, now, site, carry), self._share(carry)
