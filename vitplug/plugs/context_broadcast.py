@@ -43,7 +43,7 @@ class ContextBroadcast(Plug):
         scale_init_value: Start of every ``Lambda``. 0 reproduces the host; 1 starts at twice CB.
         position: ``'mlp_front'`` (before the first layer of the MLP), ``'mlp_mid'`` (after its
             activation), ``'mlp_end'`` (after its last layer, the paper's choice), ``'msa'`` (after the
-            attention's projection) or a list of these.
+            attention's projection), ``'mlp_residual'``, ``'msa_residual'`` (as a branch is added) or a list of these.
         cls_fallback: ``'mean'`` lets the token mean stand in for ``x_0`` on hosts without class token,
             which are refused otherwise.
         layers: Blocks that get it, see :class:`Plug`. ``'upper'`` is the paper's CB in deep layers.

@@ -22,7 +22,7 @@ def train_parser() -> argparse.ArgumentParser:
     parser.add_argument('--amp', nargs='?', const='float16', choices=kinds, help=help)
     help = 'go on from this checkpoint; without PATH, from the latest one in the work dir, or start if there is none'
     parser.add_argument('--resume', nargs='?', const=AUTO, metavar='PATH', help=help)
-    help = 'scale the learning rate to the number of processes'
+    help = 'scale the learning rate to the batch of all processes and accumulated steps'
     parser.add_argument('--auto-scale-lr', action='store_true', help=help)
     return parser
 
@@ -43,7 +43,7 @@ def test_parser() -> argparse.ArgumentParser:
 
 def _parser(command: str, description: str) -> argparse.ArgumentParser:
     parser = config_parser(command, description)
-    parser.add_argument('--work-dir', help='folder for logs and checkpoints (default work_dirs/<name of the config>)')
+    parser.add_argument('--work-dir', help='for logs and checkpoints (default: the config's, or work_dirs/<its name>)')
     add_options(parser)
     help, kinds = 'what starts several processes (default none)', ['none', 'pytorch', 'slurm', 'mpi']
     parser.add_argument('--launcher', choices=kinds, default='none', help=help)
