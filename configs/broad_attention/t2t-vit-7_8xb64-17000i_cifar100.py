@@ -1,26 +1,6 @@
 # CIFAR-100 classification with T2T-ViT-7.
 # python tools/train.py configs/broad_attention/t2t-vit-7_8xb64-17000i_cifar100.py
-_base_ = [
-    '../_base_/models/t2t-vit-7.py',
-    '../_base_/datasets/vit_finetune_224.py',
-    '../_base_/schedules/sgd_17000i.py',
-    '../_base_/default_runtime_mmpretrain.py',
-]
-default_hooks = dict(logger=dict(log_metric_by_epoch=False), checkpoint=dict(by_epoch=False, interval=1000))
-log_processor = dict(by_epoch=False)
-# Without Mixup, label smoothing and stochastic depth. The new head starts from zero, as in ViT's fine-tuning.
-model = dict(
-    backbone=dict(
-        drop_path_rate=0.0, init_cfg=dict(type='vitplug.Pretrained', checkpoint='checkpoints/71.7_T2T_ViT_7.pth.tar')
-    ),
-    head=dict(
-        num_classes=100,
-        loss=dict(_delete_=True, type='CrossEntropyLoss'),
-        init_cfg=dict(_delete_=True, type='Constant', layer='Linear', val=0.0),
-    ),
-    train_cfg=None,
-)
-# The downloaded images are RGB.
-data_preprocessor = dict(num_classes=100, to_rgb=False)
-train_dataloader = dict(dataset=dict(type='CIFAR100', data_root='data/cifar100', split='train'))
-val_dataloader = test_dataloader = dict(dataset=dict(type='CIFAR100', data_root='data/cifar100', split='test'))
+_base_ = 't2t-vit-7_8xb64-17000i_cifar10.py'
+model = dict(head=dict(num_classes=100))
+data_preprocessor = dict(num_classes=100)
+train_dataloader = val_dataloader = test_dataloader = dict(dataset=dict(type='CIFAR100', data_root='data/cifar100'))

@@ -2,12 +2,5 @@
 # The paper's figures: best of the scan, which is drawn without printed values (Figure 9).
 # python tools/train.py configs/residual_attention/vit-b-p16-residual-fixed075_8xb64-500i_flowers102.py
 # Pre-trained by: python tools/train.py configs/residual_attention/vit-b-p16-residual_32xb128-300e_in1k.py
-_base_ = 'vit-b-p16_8xb64-500i_flowers102.py'
-model = dict(
-    backbone=dict(
-        plugs=[dict(type='ResidualAttention', alpha=0.75, learnable=False)],
-        init_cfg=dict(
-            checkpoint='work_dirs/vit-b-p16-residual_32xb128-300e_in1k/epoch_300.pth', reset=['residual_alpha']
-        ),
-    )
-)
+_base_ = 'vit-b-p16-residual-fixed000_8xb64-500i_flowers102.py'
+model = dict(backbone=dict(plugs=[dict(type='ResidualAttention', alpha=0.75, learnable=False)]))

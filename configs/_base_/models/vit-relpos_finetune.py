@@ -1,19 +1,8 @@
 # ViT-S (R) as in vit-relpos.py, from its ImageNet-1k weights, without Mixup, label smoothing and stochastic depth.
+_base_ = 'vit-relpos.py'
 model = dict(
-    type='ImageClassifier',
     backbone=dict(
-        type='vitplug.VisionTransformer',
-        arch=dict(embed_dims=384, num_layers=12, num_heads=6, feedforward_channels=1536),
-        img_size=224,
-        patch_size=16,
         drop_path_rate=0.0,
-        with_cls_token=False,
-        use_abs_pos_embed=False,
-        qkv_bias=False,
-        final_norm=False,
-        layer_scale_init_value=1e-6,
-        out_type='avg_featmap',
-        plugs=[dict(type='RelPosMlp')],
         init_cfg=dict(
             type='vitplug.Pretrained',
             checkpoint='checkpoints/vit_relpos_small_patch16_224.safetensors',
@@ -21,13 +10,6 @@ model = dict(
             reset=['rel_pos_mlp'],
         ),
     ),
-    neck=None,
-    head=dict(
-        type='LinearClsHead',
-        num_classes=1000,
-        in_channels=384,
-        loss=dict(type='CrossEntropyLoss'),
-        init_cfg=None,
-    ),
+    head=dict(loss=dict(_delete_=True, type='CrossEntropyLoss')),
     train_cfg=None,
 )
