@@ -6,18 +6,10 @@ _base_ = [
     '../_base_/schedules/cosine_200i.py',
     '../_base_/default_runtime_mmseg.py',
 ]
-enlarged = [dict(type='LoadImageFromFile'), dict(type='Resize', scale_factor=2.0), dict(type='LoadAnnotations')]
-train_dataloader = dict(
-    batch_size=4,
-    dataset=dict(
-        pipeline=[
-            dict(type='LoadImageFromFile'),
-            dict(type='LoadAnnotations'),
-            dict(type='Resize', scale_factor=2.0),
-            dict(type='RandomCrop', crop_size=(224, 224)),
-            dict(type='PackSegInputs'),
-        ]
-    ),
-)
+load, enlarge = dict(type='LoadImageFromFile'), dict(type='Resize', scale_factor=2.0)
+crop, pack = dict(type='RandomCrop', crop_size=(224, 224)), dict(type='PackSegInputs')
+train_pipeline = [load, dict(type='LoadAnnotations'), enlarge, crop, pack]
 # The label maps are loaded last: the evaluation needs them at the original size.
-val_dataloader = test_dataloader = dict(dataset=dict(pipeline=[*enlarged, dict(type='PackSegInputs')]))
+test_pipeline = [load, enlarge, dict(type='LoadAnnotations'), pack]
+train_dataloader = dict(batch_size=4, dataset=dict(pipeline=train_pipeline))
+val_dataloader = test_dataloader = dict(dataset=dict(pipeline=test_pipeline))

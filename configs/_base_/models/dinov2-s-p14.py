@@ -8,6 +8,8 @@ model = dict(
         bgr_to_rgb=True,
         size=(224, 224),
         seg_pad_val=255,
+        # Without, maps would be those of images padded to whole patches, drawn on images without that padding.
+        test_cfg=dict(size_divisor=14),
     ),
     backbone=dict(
         type='vitplug.FoundationTransformer',
