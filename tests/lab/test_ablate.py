@@ -98,6 +98,8 @@ def test_a_cell_notes_all_code_that_has_trained_it(tmp_path):
         (cell.folder / '1' / 'vis_data').mkdir(parents=True) if begun else None
         codes.append(make_cell('a', cfg, 0, tmp_path, 1).code)
     assert codes == [cell.code, f'before+{cell.code}']
+    cfg.train_dataloader.num_workers = 0  # which the next call gives to a cell that is not done
+    assert make_cell('a', cfg, 0, tmp_path, 1) and 'num_workers=0' in (cell.folder / 'config.py').read_text()
 
 
 def configs_in(folder: Path) -> list[str]:

@@ -100,7 +100,7 @@ class Cell:
 
 
 def make_cell(label: str, variant: Config, seed: int, out: Path, parameters: int) -> Cell:
-    """Writes what a cell trains; the config of one that has begun stays as it is, and it notes all code that it ran."""
+    """Writes what a cell trains; the config of one that is done stays as it is, and it notes all code that it ran."""
     cfg = deepcopy(variant)
     cfg.randomness = {**(cfg.get('randomness') or {}), 'seed': seed}
     hooks, others = as_list(cfg.get('custom_hooks')), (cfg.get('default_hooks') or {}).values()
@@ -115,9 +115,8 @@ def make_cell(label: str, variant: Config, seed: int, out: Path, parameters: int
             visualizer.vis_backends = [*backends, dict(type='LocalVisBackend')]
     safe = re.sub(r'[^\w.+=-]+', '_', label).strip('_.')[:80]
     folder = out / 'cells' / f'{safe}_seed{seed}_{content_hash(cfg)}'
-    if not (folder / CELL).is_file():
+    if not (folder / DONE).exists():  # settings and places of data that the hash does not count may be others by now
         write_text(folder / CONFIG, config_text(cfg._cfg_dict))
-    if not (folder / DONE).exists():
         codes = read_cell(folder).code.split('+') if any(folder.glob('*/vis_data')) else []
         code = '+'.join(dict.fromkeys([*codes, vitplug_hash()]))
         note = dict(label=label, seed=seed, parameters=parameters, code=code)

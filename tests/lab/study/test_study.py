@@ -476,7 +476,8 @@ def test_detection_has_cocos_precision(digits, tmp_path):
     for index in run.images:
         metric.process({}, [sample.to_dict() for sample in run.predict(run.batch([index]))])
     expected = metric.compute_metrics(metric.results)
-    assert float(found['ap']['bbox AP'].mean) == pytest.approx(100 * expected['bbox_mAP'], abs=0.06)
+    for kind in ('bbox', 'segm'):
+        assert float(found['ap'][f'{kind} AP'].mean) == pytest.approx(100 * expected[f'{kind}_mAP'], abs=0.06)
 
 
 def test_networks_without_sockets_and_of_timm(digits, tmp_path, names):
@@ -493,9 +494,11 @@ def test_networks_without_sockets_and_of_timm(digits, tmp_path, names):
     left_out = [(one['condition'], one['measure']) for one in left_out if 'no sockets' in one['why']]
     assert left_out[0] == ('clean', 'entropy') and len(left_out) == 3  # an edit needs sockets for all measures
     val = digits / 'imagenet' / 'val'
-    arguments = ('timm:test_vit', 'timm:test_resnet', '--measures', 'erf', 'distance', '--images', val, '--num', '2')
-    found = study(tmp_path / 't', *arguments)
-    assert {row['model'] for row in found if row['measure'] == 'erf'} == {'test_vit', 'test_resnet'}
+    models = ('test_vit', 'test_resnet', 'test_convnext')
+    arguments = ('--measures', 'erf', 'distance', '--conditions', 'reset:ape', '--images', val, '--num', '2')
+    found = study(tmp_path / 't', *map('timm:{}'.format, models), *arguments)
+    assert {row['model'] for row in found if row['measure'] == 'erf'} == {*models}
+    assert 'test_vit' in {row['model'] for row in found if row['condition'].startswith('reset')}
     assert {row['model'] for row in found if row['measure'] == 'distance'} == {'test_vit'}
 
 

@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(report.table(rows, paper['figures']))
     print(f'{len(runs[0].images)} images; {len(pictures)} pictures, {report.JSON} and {report.CSV} in {args.out}')
     if study.skipped:
-        print(f'error: {len(study.skipped)} of {len(runs[0].images)} images cannot be used; they are named above')
+        print(f'error: {len(study.skipped)} images cannot be used; they are named above')
     return 1 if study.skipped else 0
 
 

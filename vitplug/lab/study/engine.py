@@ -80,8 +80,11 @@ class Study:
                 continue
             self.left_out |= {(run.label, condition.name, measure.name): why for measure, why in reasons.items()}
             for measure in (measure for measure in self.measures if measure not in reasons):
-                if units := list(self._units(changed, condition, measure).values()):
+                units = list(self._units(changed, condition, measure).values())
+                if any(one.dtype.kind != 'f' or np.isfinite(one).any() for unit in units for one in unit.values()):
                     self.found[measure].append((run, condition, units))
+                else:
+                    self.left_out[run.label, condition.name, measure.name] = 'no image has a number for it'
 
     def _prepare(self, run: Run, condition: Condition, measure: Measure) -> None:
         """Learns what a measure needs besides the images; a ValueError if it does not apply."""
@@ -246,9 +249,11 @@ def record(seen: Seen, measures: Sequence[Measure]) -> dict[Measure, dict[str, d
             if name in measure.wants and (kept := measure.reduce(seen.run, name, tensor, place)) is not None:
                 found[measure][name][site.index] = kept
 
-    unchanged = set() if seen.run.changes_maps else {'maps'}  # the same as the probabilities
-    if names := sorted({name for measure in measures for name in measure.wants} - unchanged):
-        seen.run.backbone.forward_intermediates(seen.inputs, names, reduce=reduce)
+    names = {name for measure in measures for name in measure.wants}
+    if 'maps' in names and not seen.run.changes_maps:
+        names.remove('maps')  # the same as the probabilities
+    if names:
+        seen.run.backbone.forward_intermediates(seen.inputs, sorted(names), reduce=reduce)
     return found
 
 

@@ -4,7 +4,7 @@ import copy
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from math import floor
@@ -126,8 +126,10 @@ class Run:
     def dataset(self):
         init_default_scope(self.cfg.default_scope)
         steps = [step for step in self.pipeline if self.has_labels or callable(step) or 'Annot' not in step['type']]
-        settings = copy.deepcopy(dict(self.source)) | dict(pipeline=[], test_mode=True, lazy_init=False)
-        dataset = DATASETS.build(settings)
+        # Unfiltered, as test_mode makes it, which some data sets do not take, and which chooses the split of MNIST.
+        dataset = DATASETS.build(copy.deepcopy(dict(self.source)) | dict(pipeline=[], lazy_init=True, filter_cfg=None))
+        dataset.full_init()
+        dataset.test_mode = True
         dataset.pipeline = Compose(copy.deepcopy(steps))
         return dataset
 
@@ -186,8 +188,8 @@ class Run:
         if self.base is not None and self.base.model is self.model:
             return self.base.backbone
         network = next(filter(None, (getattr(self.model, name, None) for name in ('backbone', 'model'))), self.model)
-        if isinstance(network, PluggedModel):
-            return network
+        with suppress(ValueError):
+            return host_of(network)
         try:
             return host_of(plug_in(network, []))
         except (ValueError, TypeError):  # no transformer of a known library

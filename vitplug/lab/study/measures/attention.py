@@ -255,7 +255,8 @@ def class_attention(seen: Seen) -> Arrays:
         raise ValueError('it has no class token')
     maps = [map_NN for [map_NN] in seen.found['probs'].values() if map_NN.shape[0] == map_NN.shape[1]]  # no pooled keys
     rows = [map_NN[0].float().cpu().numpy() for map_NN in maps]
-    return {f'|image {seen.index}': np.log(np.maximum(rows, TINY))} if rows else {}
+    table = by_block(dict(enumerate(rows)), len(rows))  # of stages with fewer tokens, too
+    return {f'|image {seen.index}': np.log(np.maximum(table, TINY))} if rows else {}
 
 
 def _central(run: Run, kind: str, tensor: Tensor, place: Place) -> np.ndarray:

@@ -94,6 +94,8 @@ def grad_cam(seen: Seen) -> Arrays:
     """ReLU of the tokens at the output of the attention branch, weighed by the mean gradient of a score: the logit of
     the predicted class, or the logits of the most frequent class's pixels; of the last two blocks that it depends on.
     """
+    if not seen.run.is_plugged:
+        raise ValueError('it has no attention')
     maps, scores = grad_cams(seen.run.model, seen.inputs)
     heats = {f'block {layer}': over_image(maps[layer], seen, layer) for layer in sorted(maps)[-BLOCKS:]}
     return dict(picture=seen.picture, target=np.array(scores.names[0]), **heats)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from vitplug.config.parts import as_list
 from vitplug.statistics.images import Arrays, Estimate, jackknife
+from vitplug.tasks.networks import heads_of
 
 from ..measure import Seen, measure, together
 from ..runs import Run
@@ -161,6 +162,8 @@ def loss(seen: Seen) -> Arrays:
             return {'cross entropy': np.array(np.nan)}
         found = -scores[label].clamp(min=torch.finfo(torch.float32).tiny).log()
     else:
+        if not hasattr(heads_of(seen.run.model.decode_head)[-1], 'loss_decode'):
+            raise ValueError('its decode head classifies masks, not pixels')
         logits, labels = seen.sample.seg_logits.data.double(), seen.sample.gt_sem_seg.data.long()
         if len(logits) == 1:
             raise ValueError('its decode head has one output for two classes')
