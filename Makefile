@@ -124,7 +124,8 @@ $(DONE)/huggingface: $(DONE)/test requirements/huggingface.txt
 
 test-huggingface: $(DONE)/huggingface
 	@VITPLUG_TRANSFORMERS="$(abspath $(HUGGINGFACE))" $(PY) -m pytest --quick tests/checkpoints/test_foundation.py
-	@PYTHONPATH="$(abspath $(HUGGINGFACE))" $(PY) -m pytest --quick tests/adapters/test_hugging_face.py tests/lab/test_text.py
+	@PYTHONPATH="$(abspath $(HUGGINGFACE))" $(PY) -m pytest --quick tests/adapters/test_hugging_face.py \
+	  tests/adapters/test_models.py tests/adapters/test_page.py tests/lab/test_text.py
 
 bench: $(DONE)/test
 	@$(PY) tools/analysis_tools/benchmark.py $(BENCH)

@@ -304,6 +304,8 @@ def test_what_plugs_do_not_do_is_refused():
         check_asked('block', dict(encoder_hidden_states=x))
     with pytest.raises(ValueError, match='attention mask'):
         model(x, attn_mask=torch.zeros(3, 17, 17))
+    with pytest.raises(ValueError, match=r'attention mask \(1, 1, 1, 16\): .* N = 17 with class tokens'):
+        model(x, attn_mask=torch.ones(1, 1, 1, 16, dtype=torch.bool))
     with pytest.raises(ValueError, match='such as those of a position bias'):
         model(x, attn_mask=torch.full((17, 17), -0.5, dtype=x.dtype))
     with COMPILED, pytest.raises(ValueError, match='by True and False in compiled code'):

@@ -19,6 +19,7 @@ _REFUSED = {
     'cache': 'a cache of keys and values',
     'past_key_values': 'a cache of keys and values',
     'encoder_hidden_states': 'cross-attention',
+    'cu_seq_lens_q': 'packed sequences',
     'always_partition': 'always_partition: shifted windows on a map of one window',
     'output_attentions': "output_attentions: vitplug.intermediates(model, inputs, names=('probs',)) gives the maps",
 }
@@ -38,16 +39,18 @@ def with_mask(site: Site, extras: Extras) -> Site:
     """The site with the mask of a block's arguments: of keys that count, or of pairs, True or 0 for visible ones.
 
     Raises:
-        ValueError: If the mask is of another kind.
+        ValueError: If the mask is of another kind or of other tokens.
     """
     mask = _mask(extras)
     if mask is None:
         return site
-    if not isinstance(mask, Tensor) or mask.ndim not in (2, 4) or (mask.ndim == 4 and mask.shape[1] != 1):
-        what = tuple(mask.shape) if isinstance(mask, Tensor) else type(mask).__name__
+    shape, count = tuple(mask.shape) if isinstance(mask, Tensor) else (), site.layout.grid.num_tokens
+    of_keys = len(shape) == 2 and shape[1] == count
+    if not of_keys and not (len(shape) == 4 and shape[1] == 1 and shape[2] in (1, count) and shape[3] == count):
         raise ValueError(
-            f'attention mask {what}: plugs take one for all heads, of keys (B, N) or of pairs (B, 1, N, N); '
-            "transformers makes it with attn_implementation='sdpa' or 'eager'"
+            f'attention mask {shape or type(mask).__name__}: plugs take one for all heads, of keys (B, N) or of pairs '
+            f'(B, 1, N, N), N = {count} with class tokens and those of plugs; transformers makes it with '
+            "attn_implementation='sdpa' or 'eager'"
         )
     is_additive = mask.is_floating_point() and mask.ndim == 4
     sees = mask > torch.finfo(mask.dtype).min / 2 if is_additive else mask.bool()

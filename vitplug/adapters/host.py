@@ -40,7 +40,7 @@ class AdaptedModel(PluggedModel):
         self.prefix_names = names.prefix(model)
         self.patch_resolution = tuple(names.resolution(model))
         patch = None if names.patch is None else find(model, names.patch)
-        self.image_stride = (1, 1) if patch is None else tuple(patch.stride)
+        self.image_stride = (1, 1) if patch is None else tuple(getattr(patch, 'stride', (1, 1)))
         # The final norm is the library's.
         missing = ('normed',) if names.keeps_prefix else ('normed', 'prefix')
         self.network_sockets = tuple(socket for socket in NETWORK_SOCKETS if socket not in missing)
@@ -175,7 +175,8 @@ class AdaptedModel(PluggedModel):
         if hw is None or hw[0] * hw[1] != count:
             raise ValueError(
                 f'{count} tokens on an unknown grid (the patch embedding made {hw}): plugs need all tokens of an '
-                'image, so leave out dropping of patches, and call, or compile, the whole model on images'
+                'image, so leave out dropping of patches, call, or compile, the whole model on images, and change the '
+                'patch embedding, as for other sizes, before plug_in'
             )
         return hw
 

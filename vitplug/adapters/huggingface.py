@@ -204,7 +204,8 @@ def _swin_stage(
     output_hidden_states_before_downsampling: bool = False,
     **asked: Any,
 ) -> tuple[Tensor, Tensor, None]:
-    check_asked('SwinStage', dict(asked, always_partition=always_partition))
+    is_one_window = min(input_dimensions) <= stage.config.window_size  # which the library does not shift otherwise
+    check_asked('SwinStage', dict(asked, always_partition=always_partition and is_one_window))
     before, _ = run(hidden_states, tuple(input_dimensions))
     after = before if stage.downsample is None else stage.downsample(before, input_dimensions)
     maps = stage.get_reshaped_hidden_states(after, before, *input_dimensions, output_hidden_states_before_downsampling)

@@ -163,8 +163,8 @@ def _windows(block: nn.Module, hw: tuple[int, int]) -> WindowLayout:
     if side != other or shift != along or (shift and layout.padded != layout.hw):
         raise ValueError(
             f'windows of {side} x {other} tokens shifted by {shift} and {along} on a map of {hw[0]} x {hw[1]}: plugs '
-            'need square windows, and whole ones where they are shifted; choose a size of images that is a multiple of '
-            'windows in every stage'
+            'need square windows, and whole ones with one shift where they are shifted; choose a size of images that '
+            'is a multiple of windows in every stage, of more than one window along both axes or along none'
         )
     return layout
 
