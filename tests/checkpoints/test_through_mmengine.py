@@ -13,6 +13,7 @@ from mmpretrain.registry import MODELS
 from mmseg.models.backbones.vit import VisionTransformer as MMSegViT
 from mmseg.registry import MODELS as MMSEG_MODELS
 from timm.models.swin_transformer import SwinTransformer as TimmSwin
+from toy_training import ToyLoop
 
 from vitplug.checkpoints import convert
 from vitplug.runs.checkpoint_fit import load_for_inference
@@ -87,12 +88,15 @@ def runner(model, tmp_path, **settings):
 
 @pytest.mark.parametrize('naming', ['timm', 'whole model'])
 def test_load_from(naming, tmp_path):
-    """As mmengine's runner loads it, in the libraries' own scripts."""
+    """As mmengine's runner loads it, in the libraries' own scripts, and with an average, which reads state_dict."""
     path = str(tmp_path / 'weights.pth')
     theirs, cfg, x = stock('swin', naming, path)
-    model = runner(classifier(dict(cfg, plugs=GAB)), tmp_path, load_from=path)
-    model.load_or_resume()
-    assert_equal(model.model.backbone, theirs, x)
+    for hooks in ([], [dict(type='EMAHook'), dict(type='vitplug.CheckpointFitHook')]):
+        model = runner(classifier(dict(cfg, plugs=GAB)), tmp_path, load_from=path, custom_hooks=hooks)
+        model._train_loop = ToyLoop()
+        model.call_hook('before_run')
+        model.load_or_resume()
+        assert_equal(model.model.backbone, theirs, x)
 
 
 def test_the_key_pretrained(tmp_path):
@@ -130,6 +134,13 @@ def test_a_wider_network_with_another_plug_is_refused(tmp_path):
     torch.save(dict(state_dict={f'backbone.{k}': v for k, v in wider.state_dict().items()}), tmp_path / 'wide.pth')
     with pytest.raises(ValueError, match=r'the checkpoint: (?s:.*)size mismatch for patch_embed'):
         runner(classifier(cfg), tmp_path, load_from=str(tmp_path / 'wide.pth')).load_or_resume()
+
+
+def test_plugs_that_the_model_lacks_are_refused(tmp_path):
+    cfg, path = dict(type='vitplug.SwinTransformer', **SWIN), tmp_path / 'plugs.pth'
+    torch.save(MODELS.build(classifier(dict(cfg, plugs=GAB))).state_dict(), path)
+    with pytest.raises(ValueError, match=r'no place for 8 tensors of it: stages\.0\.blocks\.0\.plugs'):
+        runner(classifier(cfg), tmp_path, load_from=str(path)).load_or_resume()
 
 
 def test_other_heads_than_those_of_the_training_are_refused(tmp_path):

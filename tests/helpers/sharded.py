@@ -21,6 +21,7 @@ from vitplug.checkpoints.through_mmengine import refuse_pickled_code
 from vitplug.hosting import mark_padding
 from vitplug.plugs import PlugModules
 from vitplug.runs.hooks import NonFiniteLossHook
+from vitplug.runs.hooks.interruption import _any_process
 from vitplug.runs.sharding import FSDP2Strategy
 from vitplug.runs.training_commands import runner_class
 
@@ -123,6 +124,7 @@ def steps_on_shards(rank, processes, port, folder):
         optimizer.step()
         hook.after_train_iter(runner, number, outputs=dict(loss=torch.tensor(0.5)))
         told.append((model.weight.item(), hook.in_a_row))
+    assert _any_process(rank == 1) and not _any_process(False)
     Path(folder, f'told{rank}.json').write_text(json.dumps(told))
     os._exit(0)
 

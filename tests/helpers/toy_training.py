@@ -1,6 +1,7 @@
 """A training that takes a second and draws random numbers wherever a real one does."""
 
 import random
+import socket
 import time
 from pathlib import Path
 
@@ -62,6 +63,12 @@ class ToyMetric(BaseMetric):
 
     def compute_metrics(self, results):
         return dict(score=float(np.mean(results)), count=len(results))
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(('127.0.0.1', 0))
+        return free.getsockname()[1]
 
 
 class ToyLoop(BaseLoop):

@@ -118,10 +118,11 @@ class Model(nn.Module):
         self.backbone = randomize(vit(**settings))
 
 
-def test_plugs_of_the_checkpoint_that_the_model_lacks():
-    checkpoint = checkpoint_of(Model(img_size=32, plugs=[dict(type='RelPosBias')]))
-    with pytest.raises(ValueError, match=r'4 weights for which .* backbone\.layers\.0\.plugs\.rel_pos_bias'):
-        check_checkpoint(runner_of(Model(img_size=32), resume=False), checkpoint)
+def test_plugs_that_only_the_checkpoint_or_the_model_has():
+    plain, plugged = Model(img_size=32), Model(img_size=32, plugs=[dict(type='RelPosBias')])
+    for model, other, said in ((plain, plugged, '4 weights for which'), (plugged, plain, r'4 of its \d+')):
+        with pytest.raises(ValueError, match=rf'{said} .* backbone\.layers\.0\.plugs\.rel_pos_bias'):
+            check_checkpoint(runner_of(model, resume=False), checkpoint_of(other))
 
 
 def test_table_is_resized_for_a_test_but_not_for_a_training():

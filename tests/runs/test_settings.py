@@ -6,6 +6,7 @@ import pytest
 import torch
 from mmengine.config import Config, ConfigDict
 from torch import distributed
+from toy_training import free_port
 
 from vitplug.config.reading import read_config
 from vitplug.files import named
@@ -67,7 +68,7 @@ def one_process(monkeypatch):
         for name, value in zip(names, '010', strict=True):
             monkeypatch.setenv(name, value)
     monkeypatch.setenv('MASTER_ADDR', '127.0.0.1')
-    monkeypatch.setenv('MASTER_PORT', '29637')
+    monkeypatch.setenv('MASTER_PORT', str(free_port()))
     monkeypatch.delenv('LOCAL_WORLD_SIZE', raising=False)
     monkeypatch.setattr(launch, 'get_device', lambda: 'cpu')
     threads = torch.get_num_threads()
@@ -109,10 +110,11 @@ def test_processes_ask_each_other_every_ten_iterations(counts, asked, monkeypatc
     hook, found = InterruptionHook(), []
     monkeypatch.setattr(interruption.dist, 'get_world_size', lambda: 2)
     monkeypatch.setattr(hook, '_stop_if_asked', lambda runner, done: found.append(done))
-    wrapper = SimpleNamespace(_accumulative_counts=counts)
+    hook.accumulated = counts
     for number in range(40):
-        hook.after_train_iter(SimpleNamespace(iter=number, optim_wrapper=wrapper), 0)
-    assert found == asked
+        hook.after_train_iter(SimpleNamespace(iter=number), 0)
+    hook.after_val_epoch(SimpleNamespace(iter=42))
+    assert found == asked + [42] * (counts == 1)
 
 
 def test_a_finished_validation_is_not_repeated():

@@ -3,7 +3,6 @@
 import json
 import multiprocessing
 import shutil
-import socket
 
 import pytest
 import torch
@@ -12,17 +11,12 @@ from cases import images
 from sharded import BATCH, build, padded, step, steps_on_shards, train
 from torch import nn
 from torch.testing import assert_close
+from toy_training import free_port
 
 from vitplug.checkpoints.files import read_checkpoint
 from vitplug.checkpoints.through_mmengine import load_from_file
 
 EXACT = dict(rtol=1e-10, atol=1e-10)
-
-
-def free_port():
-    with socket.socket() as free:
-        free.bind(('127.0.0.1', 0))
-        return free.getsockname()[1]
 
 
 def start(function, processes, *args):

@@ -28,7 +28,7 @@ def refuse_pickled_code() -> None:
 
     mmengine by itself tries without running code, and where that fails runs it with a warning.
     """
-    CheckpointLoader.register_scheme(tuple(CheckpointLoader._schemes), loader=load_from_file, force=True)
+    CheckpointLoader.register_scheme(('', 'http://', 'https://'), loader=load_from_file, force=True)
 
 
 def load_from_file(filename: str, map_location=None) -> dict:
@@ -64,8 +64,10 @@ def read_files_of_others() -> None:
         state = content.get('state_dict', content)
         for pattern, name in revise_keys:
             state = {re.sub(pattern, name, key): value for key, value in state.items()}
-        # mmengine loads files with all tensors, as those that a training writes.
-        if all(key in state and value.shape == state[key].shape for key, value in inner.state_dict().items()):
+        # mmengine loads files with all tensors, as those that a training writes, and no other ones of a backbone.
+        own, of_host = inner.state_dict(), 'backbone.' if hasattr(inner, 'backbone') else ''
+        is_whole = all(key in state and value.shape == state[key].shape for key, value in own.items())
+        if is_whole and all(key in own for key in state if key.startswith(of_host)):
             check_state(inner, state, read_settings(content), path)
             return load(model, content, strict, logger, revise_keys)
         coverage = load_content(inner, {**content, 'state_dict': state} if 'state_dict' in content else state, path)

@@ -11,12 +11,13 @@ from mmengine.runner import Runner
 from mmengine.runner.base_loop import BaseLoop
 from torch import Tensor, nn
 
-from vitplug.checkpoints.files import some_of
+from vitplug.checkpoints.files import find_weights, some_of
 from vitplug.checkpoints.fit import check_state, load_state, misfit
 from vitplug.checkpoints.formats import take_own_names
 from vitplug.checkpoints.settings import check_unstated_grid, differences, read_settings
 from vitplug.checkpoints.through_mmengine import bare_model, has_host
 from vitplug.config.parts import model_settings
+from vitplug.plugs.plug_set import is_plug
 from vitplug.registry import HOOKS
 
 from .checks.classes import check_trained
@@ -43,12 +44,21 @@ class CheckpointFitHook(Hook):
 
     priority = 'VERY_HIGH'  # before EMAHook loads it
 
+    def before_train(self, runner: Runner) -> None:
+        """Refuses plugs that checkpoints leave out, and that are frozen, as mmpretrain's LoRAModel does with them."""
+        model = bare_model(runner.model)
+        kept = model.state_dict()
+        if lost := [name for name, _ in model.named_parameters() if is_plug(name) and name not in kept]:
+            raise ValueError(f'LoRAModel freezes plugs and leaves them out of files; do without one: {some_of(lost)}')
+
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
         """Checks the checkpoint."""
         path, model, resumes = str(runner._load_from), bare_model(runner.model), runner._resume
         trains = isinstance(runner._train_loop, BaseLoop)
-        settings = read_settings(checkpoint)
+        settings, averages = read_settings(checkpoint), any(isinstance(hook, EMAHook) for hook in runner.hooks)
         if trains and not resumes:
+            if 'state_dict' not in checkpoint:  # which EMAHook reads
+                checkpoint['state_dict'] = find_weights(checkpoint, path)[0]
             given, state = model_weights(checkpoint), model.state_dict()
             check_state(model, given, settings, path)
             check_unstated_grid(model, given, settings, path)
@@ -64,12 +74,14 @@ class CheckpointFitHook(Hook):
             )
         if resumes and 'ema_state_dict' in checkpoint:  # the weights that are trained, where the others are averages
             check_state(model, model_weights(checkpoint, 'ema_state_dict'), settings, path, exact=True)
-            if not any(isinstance(hook, EMAHook) for hook in runner.hooks):
+            if not averages:
                 raise ValueError(
                     f'{path} holds averages of the weights, from which no training goes on: add the EMAHook of its '
                     'config to custom_hooks, or start a new one with load_from'
                 )
         load_for_inference(path, model, checkpoint, runner.cfg, resumes)
+        if averages and 'ema_state_dict' not in checkpoint:
+            checkpoint['state_dict'] = model.state_dict()  # by the names that EMAHook's copy has
         loop = runner._train_loop if trains else getattr(runner, '_test_loop', None)
         metainfo = getattr(loop.dataloader.dataset, 'metainfo', {}) if isinstance(loop, BaseLoop) else {}
         trained, classes = (checkpoint.get('meta') or {}).get('dataset_meta') or {}, metainfo.get('classes')

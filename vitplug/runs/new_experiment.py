@@ -260,7 +260,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument('--base', required=True, metavar='CONFIG', help=f'{CONFIG_HELP}; it decides the task')
     parser.add_argument('--out', required=True, type=Path, metavar='FILE', help='the config to write, a new file')
     parser.add_argument('--plugs', default=NONE, metavar='PLUGS', help=PLUGS_HELP)
-    parser.add_argument('--classes', default='', metavar='NAMES', help='names of the labels of label maps, from 0, with commas')
+    parser.add_argument('--classes', default='', metavar='NAMES', help="names of label maps' labels, from 0, by commas")
     parser.add_argument('--epochs', type=int, default=50, metavar='N', help='length (default 50)')
     parser.add_argument('--pretrained', metavar='FILE', help=f'weights, or {FROM_SCRATCH} (default: those of the base)')
     args = parser.parse_args(argv)

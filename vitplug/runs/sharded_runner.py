@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor, empty
 
 from vitplug.checkpoints.shards import REST, read_shards, sharded_parts
-from vitplug.checkpoints.through_mmengine import load_from_file
+from vitplug.checkpoints.through_mmengine import bare_model, load_from_file
 from vitplug.files.named import is_sharded
 
 from .hooks.checkpoint import discard, make_way
@@ -37,7 +37,8 @@ class ShardedRunner(Runner):
         if self.cfg.get('sync_bn'):
             model = convert_sync_batchnorm(model, self.cfg.sync_bn)
         self.whole = copy.deepcopy(model)
-        return STRATEGIES.build(self.cfg.strategy).shard(model)
+        STRATEGIES.build(self.cfg.strategy).shard(bare_model(model))  # in what merges its predictions in a test
+        return model
 
     def _init_model_weights(self) -> None:
         """Draws what one process draws; all have the same seed."""
@@ -80,7 +81,7 @@ class ShardedRunner(Runner):
         """The content of a file, with this process's shards where the model and its optimizer are sharded."""
         checkpoint = _load_checkpoint(filename, map_location='cpu')
         checkpoint = checkpoint if 'state_dict' in checkpoint else dict(state_dict=checkpoint)
-        weights, parameters = self.model.state_dict(), []
+        weights, parameters = bare_model(self.model).state_dict(), []
         if isinstance(self.optim_wrapper, BaseOptimWrapper):  # a test has none
             parameters = [p for group in self.optim_wrapper.param_groups for p in group['params']]
         for place, part in sharded_parts(checkpoint):

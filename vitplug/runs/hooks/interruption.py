@@ -45,7 +45,7 @@ class InterruptionHook(Hook):
     priority = 'LOWEST'
 
     def __init__(self, interval: int = 10):
-        self.interval = interval
+        self.interval, self.accumulated = interval, 1
         self.received: signal.Signals | None = None
         self.handlers: dict = {}
         # Workers of loaders see it, too.
@@ -59,6 +59,7 @@ class InterruptionHook(Hook):
                 'default_hooks.interruption needs default_hooks.randomness, which goes on inside an epoch: set both '
                 'to None, or neither'
             )
+        self.accumulated = getattr(runner.optim_wrapper, '_accumulative_counts', 1)
         for loop in filter(None, (runner.train_loop, runner.val_loop)):
             loop.dataloader.worker_init_fn = partial(_start_worker, loop.dataloader.worker_init_fn, self.is_ending)
         if threading.current_thread() is threading.main_thread():  # to which Python delivers signals
@@ -72,20 +73,17 @@ class InterruptionHook(Hook):
 
     def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None) -> None:
         """Saves and stops if a signal came."""
-        done, counts = runner.iter + 1, getattr(runner.optim_wrapper, '_accumulative_counts', 1)
-        steps = 1 if dist.get_world_size() == 1 else max(1, self.interval // counts)
-        if done % (counts * steps) == 0:
-            self._stop_if_asked(runner, done)
+        steps = 1 if dist.get_world_size() == 1 else max(1, self.interval // self.accumulated)
+        if (runner.iter + 1) % (self.accumulated * steps) == 0:
+            self._stop_if_asked(runner, runner.iter + 1)
 
     def after_val_epoch(self, runner, metrics=None) -> None:
-        """Saves the validated state and stops if a signal came."""
-        self._stop_if_asked(runner, runner.iter)
+        """Saves the validated state and stops if a signal came, but not within a step of accumulated gradients."""
+        if runner.iter % self.accumulated == 0:
+            self._stop_if_asked(runner, runner.iter)
 
     def after_train(self, runner) -> None:
         """Stops to listen."""
-        self._end()
-
-    def _end(self) -> None:
         self.is_ending.fill_(True)
         for number, handler in self.handlers.items():
             signal.signal(number, handler)
@@ -97,7 +95,7 @@ class InterruptionHook(Hook):
             saved = Path(runner.work_dir, INTERRUPTED)
             if dist.is_main_process():
                 write_text(Path(runner.work_dir, 'last_checkpoint'), str(saved))
-            self._end()
+            self.after_train(runner)
             name = self.received.name if self.received else 'a signal to another process'
             raise TrainingStopped(f'stopped by {name} and saved: --resume goes on from {saved}')
 

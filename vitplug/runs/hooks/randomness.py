@@ -43,7 +43,8 @@ class RandomnessHook(Hook):
         # torch refuses other batches for a loader that is built, but this one has no iterator yet.
         vars(loader)['batch_sampler'] = self.batches
         if isinstance(loop, IterBasedTrainLoop):
-            loop.fast_forward_on_resume, self.batches.skip = True, runner.iter
+            skips = hasattr(loop, 'fast_forward_on_resume')  # mmengine 0.10 draws the batches itself
+            loop.fast_forward_on_resume, self.batches.skip = skips, runner.iter if skips else 0
             vars(loader)['_iterator'] = None
             loop.dataloader_iterator = type(loop.dataloader_iterator)(loader)
 
