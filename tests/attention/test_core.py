@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from vitplug.attention import GlobalLayout, LayerRecord, Site, WindowLayout, attend, fused_attention
+from vitplug.attention import DenseBias, GlobalLayout, LayerRecord, Site, WindowLayout, attend, cpu, fused_attention
 from vitplug.attention.layouts import MASKED
 from vitplug.plugs import LayerPlugs
 
@@ -25,14 +25,19 @@ def test_probabilities_of_half_precision_scores_are_not_rounded(dtype):
     assert_close(record.kept['probs'].double(), expected, rtol=1e-6, atol=1e-7)
 
 
-def test_attention_dropout_draws_in_both_forms():
-    q = torch.randn(1, 1, 2, 64, 8)
-    for fused in (True, False):
-        with fused_attention(fused):
-            call = dict(scale=1.0, site=Site(GlobalLayout(8, 8)), plugs=LayerPlugs(), carry={})
-            kept, _ = attend(q, q, q, **call)
-            dropped, _ = attend(q, q, q, dropout_p=0.5, **call)
-        assert not torch.allclose(kept, dropped)
+@pytest.mark.parametrize('bias', ['none', 'fixed', 'learned'])
+@pytest.mark.parametrize('fused', [True, False])
+def test_attention_dropout_drops_probabilities(fused, bias, monkeypatch):
+    """Half of them, and doubles the others; the values are one-hot, so that the outputs are the maps."""
+    monkeypatch.setattr(cpu, 'PAIRS_FROM', 1)
+    torch.manual_seed(0)
+    q, v = torch.randn(1, 1, 2, 64, 8), torch.eye(64).expand(1, 1, 2, 64, 64)
+    biases = () if bias == 'none' else (DenseBias(torch.randn(64, 64, requires_grad=bias == 'learned')),)
+    call = dict(scale=1.0, site=Site(GlobalLayout(8, 8)), plugs=LayerPlugs(), carry={}, biases=biases)
+    with fused_attention(fused):
+        kept, dropped = (attend(q, q, v, dropout_p=p, **call)[0] for p in (0.0, 0.5))
+    assert 0.4 < (dropped == 0).double().mean() < 0.6
+    assert_close(dropped, (2 * kept).where(dropped != 0, 0.0))
 
 
 sides = st.integers(1, 13)

@@ -1,12 +1,16 @@
 """Hosts of foundation models: rotary positions, storage tokens, key biases without effect, and plugs."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from cases import PLUGS, PREFIX_PLUGS, VIT_ARCH, images, randomize
+from mmpretrain.models import LoRAModel
 
 from vitplug.attention import GlobalLayout, WindowLayout, fused_attention
 from vitplug.backbones import VisionTransformer
 from vitplug.backbones.rotary import RotaryTable
+from vitplug.runs.checkpoint_fit import CheckpointFitHook
 
 ALL_PLUGS = {**PLUGS, **PREFIX_PLUGS}
 
@@ -41,11 +45,13 @@ def test_every_plug(plugs):
 
 
 def test_key_bias_has_no_effect_and_no_gradient():
-    host = dinov3()
+    host, seen = dinov3(), []
     batch = images(32, 40)
+    qkv, keys = host.layers[1].attn.qkv, slice(24, 48)
+    qkv.register_forward_hook(lambda *call: seen.append(call[2].shape[-1]))
     (before,) = host(batch)
     before.sum().backward()
-    qkv, keys = host.layers[1].attn.qkv, slice(24, 48)
+    assert seen == [72]
     assert not qkv.bias.grad[keys].any() and qkv.bias.grad[:24].any()
     with torch.no_grad():
         qkv.bias[keys] += 3
@@ -60,6 +66,17 @@ def test_key_bias_of_padded_windows():
     with torch.no_grad():
         host.layers[0].attn.qkv.bias[24:48] += 3
     assert torch.equal(host(images(32, 40))[0], before)
+
+
+def test_inside_mmpretrains_lora():
+    settings = dict(arch=VIT_ARCH, img_size=(32, 40), patch_size=8, window_size=3, with_cls_token=False)
+    settings |= dict(out_type='featmap', layer_cfgs=dict(key_bias=False), plugs='gab')
+    targets = [dict(type='qkv'), dict(type='proj')]
+    lora = LoRAModel(module=dict(type='vitplug.VisionTransformer', **settings), rank=2, targets=targets)
+    assert lora(images(32, 40).float())[0].shape[-2:] == (4, 5)
+    lora.load_state_dict(lora.state_dict())
+    with pytest.raises(ValueError, match=r'LoRAModel freezes plugs .* module\.layers\.0\.plugs'):
+        CheckpointFitHook().before_train(SimpleNamespace(model=lora))
 
 
 def test_maps_of_a_storage_token_on_the_image():

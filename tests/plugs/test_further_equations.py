@@ -368,7 +368,7 @@ def test_moved_coordinates_in_training_alone():
     x = images(32, 40)
     assert_close(moved.eval()(x), plain.eval()(x))
     part, site = moved.layers[0].plugs['rotary_position']['qkv'], moved._plans()[0].site
-    y, x_ = (places[1:] for places in part.train()._places(site, torch.float64, torch.device('cpu')))
+    y, x_ = (places[1:] for places in part.train().places(site.layout, torch.float64, torch.device('cpu')))
     assert y.unique().numel() == site.layout.hw[0] and x_.unique().numel() == site.layout.hw[1]
     spread = (y.max() - y.min()) / (2 - 2 / site.layout.hw[0])
     assert 1 / 3 <= spread <= 3 and spread != 1

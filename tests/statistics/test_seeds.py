@@ -113,6 +113,9 @@ def test_verdict_of_equality():
     small = {seed: value + 0.1 for seed, value in same.items()}
     both = one(small, PLAIN, margin=0.3)
     assert both.verdict is Verdict.BETTER and both.within
+    late = {f'late{i}': {0: 88.0} for i in range(6)}  # equality is corrected for all variants, too
+    found = [compare({'none': PLAIN, 'same': same, **more}, 'none', margin=0.03)['same'] for more in ({}, late)]
+    assert [verdict.within for verdict in found] == [True, False]
 
 
 # --- planning ---

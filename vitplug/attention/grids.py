@@ -26,17 +26,11 @@ def ceil_div(number: Number, divisor: int) -> Number:
     return (number + divisor - 1) // divisor
 
 
-def means_of_ranges(start: Tensor, end: Tensor, side: int, dtype: torch.dtype) -> Tensor:
-    """The matrix ``(N, side)`` whose product with ``side`` entries is the mean of the entries in each of N ranges.
-
-    Args:
-        start: First entry of each range ``(N,)``.
-        end: One after its last entry ``(N,)``; no range is empty.
-        side: Number of entries.
-        dtype: Of the matrix.
-    """
-    entry = torch.arange(side, device=start.device)
-    inside = ((entry >= start[:, None]) & (entry < end[:, None])).to(dtype)
+def pooling_matrix(side: int, bins: int, like: Tensor) -> Tensor:
+    """The matrix ``(bins, side)`` whose product with ``side`` entries is their ``F.adaptive_avg_pool1d``."""
+    number, entry = (torch.arange(count, device=like.device) for count in (bins, side))
+    start, end = number * side // bins, ceil_div((number + 1) * side, bins)
+    inside = ((entry >= start[:, None]) & (entry < end[:, None])).to(like.dtype)
     return inside / inside.sum(1, keepdim=True)
 
 

@@ -8,13 +8,13 @@ import math
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vitplug.attention import Layout
 from vitplug.attention.precision import at_least_float32
 from vitplug.compat import register_load_state_dict_pre_hook
 from vitplug.plugs.checks import check_choice, check_integer, check_number
-from vitplug.plugs.rotary_position import move, rotate
+from vitplug.plugs.rotary_position import Places, rotate
 
 
 class Turn(NamedTuple):
@@ -39,7 +39,7 @@ class Turn(NamedTuple):
 MODES = {'dinov3': (100.0, False), 'eva02': (10_000.0, True)}
 
 
-class RotaryTable(nn.Module):
+class RotaryTable(Places):
     """Angles of the tokens of a map, for d / 4 frequencies of each axis, those of y first::
 
         dinov3    2 pi y' / p_t     y' = 2 (row + 1/2) / rows - 1    p_t = 100^(4 t / d)     pairs: t and t + d / 2
@@ -90,18 +90,9 @@ class RotaryTable(nn.Module):
 
         ``dtype`` is that of q and k; half precision gets angles in float32.
         """
-        dtype, device = at_least_float32(dtype), self.periods.device
-        axes = [
-            self.coordinates(torch.arange(side, device=device, dtype=dtype), of_map)
-            for side, of_map in zip(layout.grid.hw, layout.hw, strict=True)
-        ]
-        if self.training:
-            axes = move(axes, self.rescale, jitter=1.0, shift=0.0)
-        y_hw, x_hw = torch.meshgrid(*axes, indexing='ij')
-        places_N21 = torch.stack((y_hw.flatten(), x_hw.flatten()), dim=1).unsqueeze(-1)
-        angles_Np = (places_N21 / self.periods.to(dtype)).flatten(1)
-        prefix = angles_Np.new_zeros(layout.grid.num_prefix, angles_Np.shape[1])
-        angles = torch.cat((prefix, angles_Np))[None]
+        dtype = at_least_float32(dtype)
+        places_N21 = torch.stack(self.places(layout, dtype, self.periods.device), dim=1).unsqueeze(-1)
+        angles = (places_N21 / self.periods.to(dtype)).flatten(1)[None]
         return Turn(angles.sin(), angles.cos(), interleaved=MODES[self.mode][1])
 
 

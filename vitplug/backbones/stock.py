@@ -97,6 +97,8 @@ def _allow(of: SimpleNamespace, name: str, allowed: Sequence[Any], advice: str) 
 
 
 _LINEAR = dict(type='TruncNormal', layer='Linear', std=0.02, bias=0.0)
+#: Also the official start of T2T-ViT.
+START = [_LINEAR, dict(type='Constant', layer='LayerNorm', val=1.0, bias=0.0)]
 _SAME_IN_SWIN = (
     *('patch_size', 'in_channels', 'window_size', 'drop_rate', 'drop_path_rate', 'out_indices'),
     *('use_abs_pos_embed', 'norm_cfg', 'with_cp'),
@@ -137,7 +139,7 @@ def stock_swin(of: SimpleNamespace) -> dict[str, Any]:
         ],
         # Theirs counts frozen stages, mmpretrain's names the last one.
         frozen_stages=of.frozen_stages if of.frozen_stages < 0 else of.frozen_stages - 1,
-        init_cfg=of.init_cfg or [_LINEAR, dict(type='Constant', layer='LayerNorm', val=1.0, bias=0.0)],
+        init_cfg=of.init_cfg or START,
         **{name: getattr(of, name) for name in _SAME_IN_SWIN},
     )
 

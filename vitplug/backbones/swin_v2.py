@@ -214,10 +214,7 @@ class SwinTransformerV2(SwinTransformer):
     """
 
     arch_zoo = {
-        **_archs('t tiny', 96, [2, 2, 6, 2], [3, 6, 12, 24], 0),
-        **_archs('s small', 96, [2, 2, 18, 2], [3, 6, 12, 24], 0),
-        **_archs('b base', 128, [2, 2, 18, 2], [4, 8, 16, 32], 0),
-        **_archs('l large', 192, [2, 2, 18, 2], [6, 12, 24, 48], 0),
+        **{name: arch | {'extra_norm_every_n_blocks': 0} for name, arch in SwinTransformer.arch_zoo.items()},
         **_archs('h huge', 352, [2, 2, 18, 2], [8, 16, 32, 64], 6),
         **_archs('g giant', 512, [2, 2, 42, 4], [16, 32, 64, 128], 6),
     }

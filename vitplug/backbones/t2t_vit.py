@@ -15,14 +15,9 @@ from vitplug.registry import MODELS
 
 from .columnar import ColumnarBackbone
 from .ffn import layer_norm
+from .stock import START
 from .tokens_to_token import TokensToToken
 from .vision_layers import TransformerLayer
-
-# The official start; mmpretrain's configs have the same.
-_START = [
-    dict(type='TruncNormal', layer='Linear', std=0.02, bias=0.0),
-    dict(type='Constant', layer='LayerNorm', val=1.0, bias=0.0),
-]
 
 
 class T2TLayer(TransformerLayer):
@@ -69,7 +64,7 @@ class T2T_ViT(ColumnarBackbone):
         interpolate_mode: str = 'bicubic',
         t2t_cfg: Mapping = dict(),
         layer_cfgs: Mapping | Sequence[Mapping] = dict(),
-        init_cfg: dict | list[dict] | None = _START,
+        init_cfg: dict | list[dict] | None = START,
         *,
         qk_scale: float | None = None,
         frozen_stages: int = -1,

@@ -18,6 +18,25 @@ from .ffn import PluggedFFN, PluggedSwiGLU, layer_norm, layer_scale, start_mlp
 from .rotary import Turn
 
 
+class WithoutKeyBias(nn.Linear):
+    """A projection to q, k and v of these ``widths``, whose bias of k keeps its place and does nothing."""
+
+    def __init__(self, linear: nn.Linear, widths: list[int]):
+        nn.Module.__init__(self)
+        vars(self).update(in_features=linear.in_features, out_features=linear.out_features, widths=widths)
+        self.weight, self.bias = linear.weight, linear.bias
+
+    @property
+    def used_bias(self) -> Tensor:
+        """``(sum of widths,)``"""
+        of_q, of_k, of_v = self.bias.split(self.widths)
+        return torch.cat((of_q, 0 * of_k, of_v))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """q, k and v of tokens ``(..., D)``, side by side."""
+        return F.linear(tokens, self.weight, self.used_bias)
+
+
 class ScaledAttention(SelfAttention):
     """The attention branch of a block, with LayerScale and stochastic depth.
 
@@ -40,21 +59,16 @@ class ScaledAttention(SelfAttention):
         **settings,
     ):
         super().__init__(embed_dims, shape, **settings)
-        self.key_bias = key_bias
+        self.key_bias = key_bias or self.qkv.bias is None
+        if not self.key_bias:
+            self.qkv = WithoutKeyBias(self.qkv, [n * shape.head_dims for n in self.projected_heads['qkv']])
         self.out_drop = build_dropout(dict(type='DropPath', drop_prob=drop_path))
         self.gamma1, self.is_scaled = layer_scale(embed_dims, layer_scale_init_value), layer_scale_init_value > 0
 
-    def to_qkv(self, tokens: Tensor) -> Tensor:
-        return super().to_qkv(tokens) if self.key_bias else F.linear(tokens, self.qkv.weight, self.qkv_bias)
-
     @property
     def qkv_bias(self) -> Tensor | None:
-        bias = self.qkv.bias
-        if self.key_bias or bias is None:
-            return bias
-        heads = (self.shape.map_heads, self.shape.map_heads, self.shape.value_heads)
-        of_q, of_k, of_v = bias.split([number * self.shape.head_dims for number in heads])
-        return torch.cat((of_q, 0 * of_k, of_v))
+        qkv = getattr(self.qkv, 'original_layer', self.qkv)
+        return qkv.bias if self.key_bias else qkv.used_bias
 
     def place(self, q: Tensor, k: Tensor, v: Tensor, carry: Carry, site: Site) -> tuple[Tensor, Tensor, Tensor]:
         turn = carry.get(Turn.key(site.layout))

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from math import ceil
 
 from mmengine.config import Config
+from mmengine.utils import to_2tuple
 
 # Transforms whose result has the size that they name.
 RESIZING = ('Resize', 'CenterCrop', 'Pad')
@@ -27,21 +28,17 @@ def read_image_size(cfg: Config, shape: Sequence[int] | None = None) -> tuple[in
     tested = [size for size in map(_size_after, pipeline) if size][-1:]
     divisor = preprocessor.get('pad_size_divisor', 1)
     padded = [ceil(side / divisor) * divisor for size in tested for side in size]
-    size = shape or preprocessor.get('size') or padded or _pair(backbone.get('img_size') or ())
+    size = shape or preprocessor.get('size') or padded or to_2tuple(backbone.get('img_size') or ())
     if not size:
         raise ValueError(f'{cfg.filename}: the config has no image size; set it with --shape HEIGHT WIDTH')
     return backbone.get('in_channels', 3), size[0], size[-1]
 
 
-def _size_after(step: Mapping) -> tuple[int, ...] | None:
+def _size_after(step: Mapping) -> Sequence[int] | None:
     """Height and width that a transform gives; None if it depends on the image, or changes none."""
     library, _, kind = step['type'].rpartition('/')
     size = step.get('scale') or step.get('crop_size') or step.get('size')
     if kind not in RESIZING or not size:
         return None
     # mmcv's transforms have the width first, torchvision's the height.
-    return _pair(size) if library else _pair(size)[::-1]
-
-
-def _pair(size: int | Sequence[int]) -> tuple[int, ...]:
-    return (size, size) if isinstance(size, int) else tuple(size)
+    return to_2tuple(size) if library else to_2tuple(size)[::-1]

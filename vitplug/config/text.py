@@ -8,8 +8,6 @@ from collections.abc import Mapping
 class Code(str):
     """An expression of a config, such as the name of a variable."""
 
-    __slots__ = ()
-
 
 def text(value, indent: int = 0) -> str:
     """A value as a config has it, in lines of 120 columns."""

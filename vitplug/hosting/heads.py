@@ -36,10 +36,10 @@ def fit_heads(attention: Any, state_dict: MutableMapping[str, Any], prefix: str,
             del state_dict[f'{prefix}{name}']
         elif table is not None and table.shape[1] == dims // shape.head_dims:
             state_dict[f'{prefix}{name}'] = table[:, : shape.map_heads]
-    stock, own = state_dict.get(f'{prefix}proj.weight'), attention.proj.weight
-    if stock is not None and stock.shape[1] == dims != own.shape[1]:
+    stock = state_dict.get(f'{prefix}proj.weight')
+    if stock is not None and stock.shape[1] == dims != attention.proj.weight.shape[1]:
         spread = _spread_columns(stock, shape)
-        state_dict[f'{prefix}proj.weight'] = overlay(own, spread, dim=1)
+        state_dict[f'{prefix}proj.weight'] = overlay(attention.proj.weight, spread, dim=1)
 
 
 def overlay(own: Tensor, stock: Tensor, dim: int) -> Tensor:

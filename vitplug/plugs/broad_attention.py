@@ -27,7 +27,7 @@ from vitplug.compat import is_exporting
 
 from ..attention.carry import Carry, carrying
 from ..attention.core import attend_bare
-from ..attention.grids import ceil_div, means_of_ranges
+from ..attention.grids import pooling_matrix
 from ..attention.intermediates import LayerRecord
 from ..attention.layouts import Layout
 from ..attention.site import Site
@@ -257,5 +257,4 @@ def _average_channels(t_BHNC: Tensor, dims: int) -> Tensor:
         return t_BHNC.unflatten(-1, (dims, -1)).mean(-1)
     if not torch.are_deterministic_algorithms_enabled():  # torch's pooling has no such backward on a GPU
         return F.adaptive_avg_pool1d(t_BHNC.flatten(1, 2), dims).unflatten(1, t_BHNC.shape[1:3])
-    bins = torch.arange(dims + 1, device=t_BHNC.device) * channels
-    return t_BHNC @ means_of_ranges(bins[:-1] // dims, ceil_div(bins[1:], dims), channels, t_BHNC.dtype).T
+    return t_BHNC @ pooling_matrix(channels, dims, t_BHNC).T

@@ -71,5 +71,5 @@ class HiddenSelf(nn.Module):
 # That of 4096 tokens takes 64 MB: all blocks have one and the same.
 @cached(maxsize=4)
 def _diagonal(tokens: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """``(1, 1, 1, N, N)``, HIDDEN for a token and itself."""
-    return (HIDDEN * torch.eye(tokens, dtype=dtype, device=device))[None, None, None]
+    """``(1, 1, 1, N, N)``, half of HIDDEN for a token and itself: less than every other token has, but padding."""
+    return (HIDDEN / 2 * torch.eye(tokens, dtype=dtype, device=device))[None, None, None]

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..attention import Layout
 from ..attention.carry import Carry, QKVCarry, carrying
 from ..attention.precision import at_least_float32
 from ..attention.site import Site
@@ -75,7 +76,29 @@ class RotaryPosition(Plug):
         return {'qkv': MODES[self.mode](plan, self)}
 
 
-class Rotation(nn.Module):
+class Places(nn.Module):
+    """Rows and columns of tokens, which :func:`move` moves in training."""
+
+    rescale, jitter, shift = 1.0, 1.0, 0.0
+
+    def coordinates(self, place: Tensor, side: int) -> Tensor:
+        """Of tokens along one axis, from their row or column and the side of the map."""
+        return place
+
+    def places(self, layout: Layout, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Row and column of every token ``(N,)``; prefix tokens are at 0, where nothing turns."""
+        axes = [
+            self.coordinates(torch.arange(side, device=device, dtype=dtype), of_map)
+            for side, of_map in zip(layout.grid.hw, layout.hw, strict=True)
+        ]
+        if self.training:
+            axes = move(axes, self.rescale, self.jitter, self.shift)
+        y_hw, x_hw = torch.meshgrid(*axes, indexing='ij')
+        before = (layout.grid.num_prefix, 0)
+        return F.pad(y_hw.flatten(), before), F.pad(x_hw.flatten(), before)
+
+
+class Rotation(Places):
     """Rotates q and k; the modes differ in :meth:`coordinates`, :meth:`angles` and in which channels are pairs.
 
     The first block of a stage makes what others can use and puts it into the carry (:meth:`shared`).
@@ -90,10 +113,6 @@ class Rotation(nn.Module):
         self.dims, self.heads = plan.shape.head_dims, plan.num_heads
         self.temperature = settings.temperature or TEMPERATURES[settings.mode]
         self.rescale, self.jitter, self.shift = settings.rescale, settings.jitter, settings.shift
-
-    def coordinates(self, place: Tensor, side: int) -> Tensor:
-        """Of tokens along one axis, from their row or column and the side of the map."""
-        return place
 
     def angles(self, y_N: Tensor, x_N: Tensor) -> Tensor:
         """``(H or 1, N, d / 2)``."""
@@ -116,23 +135,10 @@ class Rotation(nn.Module):
         made_for = (site.layout.grid.hw, site.layout.num_prefix, site.layout.hw, dtype, q.device, self.training)
         before, shared = carry.get(key, (None, None))
         if before != made_for:
-            shared = self.shared(*self._places(site, dtype, q.device))
+            shared = self.shared(*self.places(site.layout, dtype, q.device))
             carry = carrying(carry, key, (made_for, shared))
         cos, sin = self.turns(shared)
         return rotate(q, sin, cos, self.interleaved), rotate(k, sin, cos, self.interleaved), v, carry
-
-    def _places(self, site: Site, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Row and column of every token; prefix tokens are at 0, where nothing turns."""
-        grid, hw = site.layout.grid, site.layout.hw
-        axes = [
-            self.coordinates(torch.arange(side, device=device, dtype=dtype), of_map)
-            for side, of_map in zip(grid.hw, hw, strict=True)
-        ]
-        if self.training:
-            axes = move(axes, self.rescale, self.jitter, self.shift)
-        y_hw, x_hw = torch.meshgrid(*axes, indexing='ij')
-        before = (grid.num_prefix, 0)
-        return F.pad(y_hw.flatten(), before), F.pad(x_hw.flatten(), before)
 
     def _exponents(self, like: Tensor) -> Tensor:
         """``4 t / d`` for each of the d / 4 frequencies."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from vitplug.attention.grids import ceil_div, means_of_ranges
+from vitplug.attention.grids import pooling_matrix
 
 # Largest scalar that onnxscript's rewriter takes for 0 when it removes additions.
 DROPPED = 1e-8
@@ -21,12 +21,8 @@ def mean_of_bins(maps: Tensor, output_size: Sequence[int]) -> Tensor:
     Returns:
         The mean of every bin, ``(..., rows, columns)``; bins may overlap.
     """
-    shares = []
-    for side, bins in zip(maps.shape[-2:], output_size, strict=True):
-        number = torch.arange(bins, device=maps.device)
-        ends = number * side // bins, ceil_div((number + 1) * side, bins)
-        shares.append(means_of_ranges(*ends, side, maps.dtype))
-    return shares[0] @ maps @ shares[1].T
+    rows, columns = (pooling_matrix(side, bins, maps) for side, bins in zip(maps.shape[-2:], output_size, strict=True))
+    return rows @ maps @ columns.T
 
 
 def repeat_entries(x: Tensor, repeats: int, dim: int | None = None, *, output_size: int | None = None) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...attention.grids import TokenGrid, ceil_div, means_of_ranges
+from ...attention.grids import TokenGrid, pooling_matrix
 from ...attention.site import Site
 
 #: Scores, their site, the new site and its number of heads -> the scores there.
@@ -60,10 +60,10 @@ def _resize_side(scores: Tensor, dim: int, size: int) -> Tensor:
 
 def _shares(before: int, size: int, like: Tensor) -> Tensor:
     """What each of ``size`` rows takes of each of ``before``, ``(size, before)``: a mean of some, or the nearest."""
-    row = torch.arange(size, device=like.device)
-    start = row * before // size
-    end = start + 1 if size > before else ceil_div((row + 1) * before, size)
-    return means_of_ranges(start, end, before, like.dtype)
+    if size <= before:
+        return pooling_matrix(before, size, like)
+    row, entry = (torch.arange(side, device=like.device) for side in (size, before))
+    return (row[:, None] * before // size == entry).to(like.dtype)
 
 
 def pool_windows(scores: Tensor, source: Site, site: Site, heads: int) -> Tensor:
