@@ -45,8 +45,7 @@ class Problem:
     def attend(self, plugs: list[LayerPlugs], carry=()) -> list[Tensor]:
         """The outputs of all layers."""
         carry, outs = dict(carry), []
-        by_parts = mock.patch.object(cpu, 'PAIRS_FROM', 12)  # of some problems, not of all
-        with fused_attention(self.fused), tuning.tuned_for(self.device), by_parts:
+        with fused_attention(self.fused), tuning.tuned_for(self.device), mock.patch.object(cpu, 'PAIRS_FROM', 12):
             for layer, of_layer in zip(self.layers, plugs, strict=True):
                 out, carry = layer.attend(site=self.site, plugs=of_layer, carry=carry)
                 outs.append(out)

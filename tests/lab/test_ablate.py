@@ -1,16 +1,20 @@
 """Ablations: what a cell is, trainings that fail, are killed or go on, and the tables of what they have recorded."""
 
 import json
+import logging
 import os
 import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from mmengine.config import Config
+from mmengine.registry import MODELS
 from scipy import stats
 from small_models import small_digits
 
@@ -19,6 +23,7 @@ from vitplug.lab.ablate import command, engines, report
 from vitplug.lab.ablate.pictures import WIDEST, curves_picture, forest_picture, wrapped
 from vitplug.lab.ablate.plan import greater_is_better, make_variants
 from vitplug.lab.cells import CELL, DONE, GRID, Cell, _hash, content_hash, make_cell
+from vitplug.runs.hooks.paired_weights import PairedWeightsHook
 
 ROOT = Path(__file__).resolve().parents[2]
 DIGITS = ROOT / 'configs' / 'digits' / 'vit-mini-p4_1xb32-14e_digits-32x32.py'
@@ -278,6 +283,17 @@ def test_pictures_hold_long_names(tmp_path):
     panel = curves_picture(found).axes[0]
     assert panel.get_title() == wrapped(LABELS[1]) and len(panel.lines) == 2
     assert [label.get_text() for label in forest_picture(found).axes[0].get_yticklabels()] == [wrapped(LABELS[1])]
+
+
+def test_cells_of_a_seed_start_from_the_same_host():
+    states = []
+    for plugs in ('none', 'refiner+se(reduction=4)'):
+        cfg = Config(dict(model=dict(type='vitplug.VisionTransformer', arch='deit-tiny', img_size=32, plugs=plugs)))
+        runner = SimpleNamespace(cfg=cfg, model=MODELS.build(cfg.model), seed=0, logger=logging.getLogger('test'))
+        PairedWeightsHook().before_run(runner)
+        runner.model.init_weights()
+        states.append(runner.model.state_dict())
+    assert {*states[0]} < {*states[1]} and all(torch.equal(states[1][name], w) for name, w in states[0].items())
 
 
 # --- the evidence ---

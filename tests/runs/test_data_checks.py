@@ -4,7 +4,6 @@ Each refusal names its remedy, and the test does what it says: it has to pass th
 """
 
 import json
-import unicodedata
 
 import numpy as np
 import pytest
@@ -219,17 +218,6 @@ def test_annotations_of_turned_and_of_stored_pixels(coco, tmp_path, turns):
     assert coco(content(), load=right) == []
     with pytest.raises(ValueError, match=rf"30 x 40 pixels .* 40 x 30: .* EXIF .*'{right['color_type']}'"):
         coco(content(), load=wrong)
-
-
-@pytest.mark.parametrize('name', ['images\\ä.png', 'Ä.PNG', unicodedata.normalize('NFC', 'ä.png')])
-def test_names_that_another_system_wrote(coco, tmp_path, name):
-    there = unicodedata.normalize('NFD', 'ä.png')
-    picture(tmp_path / 'images' / there)
-    data = content(images=[dict(id=1, file_name=name, width=40, height=30)])
-    with pytest.raises(ValueError, match=r'no such image: .*: write the name as the file has it, with / '):
-        coco(data)
-    data['images'][0]['file_name'] = there
-    assert coco(data) == []
 
 
 def test_a_broken_image_is_left_to_the_loader_of_the_training(coco, tmp_path):
