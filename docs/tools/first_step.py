@@ -1,6 +1,6 @@
 """Counts the files and functions of vitplug on the way to the first step of an optimizer.
 
-    python tests/first_step.py CONFIG [options of tools/train.py]
+    python docs/tools/first_step.py CONFIG [options of tools/train.py]
 
 Hosts and plugs (`attention`, `backbones`, `hosting`, `plugs`, and the other parts of models) are counted apart.
 """
@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 import torch
 
-ROOT = str(Path(__file__).resolve().parents[1] / 'vitplug') + os.sep
+ROOT = str(Path(__file__).resolve().parents[2] / 'vitplug') + os.sep
 MODEL = ('attention', 'backbones', 'hosting', 'plugs', 'models', 'ops')
 calls: Counter = Counter()
 

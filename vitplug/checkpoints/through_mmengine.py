@@ -24,7 +24,7 @@ from .settings import read_settings
 
 
 def refuse_pickled_code() -> None:
-    """Makes mmengine read checkpoints in this process (`--resume`, `load_from`, `Pretrained`) through `load_from_file`.
+    """Makes mmengine read files and http(s) addresses (`--resume`, `load_from`) in this process by `load_from_file`.
 
     mmengine by itself tries without running code, and where that fails runs it with a warning.
     """

@@ -48,7 +48,7 @@ class CheckpointFitHook(Hook):
         """Refuses plugs that checkpoints leave out, and that are frozen, as mmpretrain's LoRAModel does with them."""
         model = bare_model(runner.model)
         kept = model.state_dict()
-        if lost := [name for name, _ in model.named_parameters() if is_plug(name) and name not in kept]:
+        if lost := [n for n, p in model.named_parameters() if is_plug(n) and n not in kept and not p.requires_grad]:
             raise ValueError(f'LoRAModel freezes plugs and leaves them out of files; do without one: {some_of(lost)}')
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
@@ -57,7 +57,7 @@ class CheckpointFitHook(Hook):
         trains = isinstance(runner._train_loop, BaseLoop)
         settings, averages = read_settings(checkpoint), any(isinstance(hook, EMAHook) for hook in runner.hooks)
         if trains and not resumes:
-            if 'state_dict' not in checkpoint:  # which EMAHook reads
+            if averages and 'state_dict' not in checkpoint:  # which EMAHook reads
                 checkpoint['state_dict'] = find_weights(checkpoint, path)[0]
             given, state = model_weights(checkpoint), model.state_dict()
             check_state(model, given, settings, path)
@@ -80,7 +80,7 @@ class CheckpointFitHook(Hook):
                     'config to custom_hooks, or start a new one with load_from'
                 )
         load_for_inference(path, model, checkpoint, runner.cfg, resumes)
-        if averages and 'ema_state_dict' not in checkpoint:
+        if averages and not (resumes and 'ema_state_dict' in checkpoint):
             checkpoint['state_dict'] = model.state_dict()  # by the names that EMAHook's copy has
         loop = runner._train_loop if trains else getattr(runner, '_test_loop', None)
         metainfo = getattr(loop.dataloader.dataset, 'metainfo', {}) if isinstance(loop, BaseLoop) else {}

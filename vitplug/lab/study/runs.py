@@ -127,7 +127,8 @@ class Run:
         init_default_scope(self.cfg.default_scope)
         steps = [step for step in self.pipeline if self.has_labels or callable(step) or 'Annot' not in step['type']]
         # Unfiltered, as test_mode makes it, which some data sets do not take, and which chooses the split of MNIST.
-        dataset = DATASETS.build(copy.deepcopy(dict(self.source)) | dict(pipeline=[], lazy_init=True, filter_cfg=None))
+        source = {name: value for name, value in self.source.items() if name != 'filter_cfg'}
+        dataset = DATASETS.build(copy.deepcopy(source) | dict(pipeline=[], lazy_init=True))
         dataset.full_init()
         dataset.test_mode = True
         dataset.pipeline = Compose(copy.deepcopy(steps))

@@ -59,7 +59,7 @@ class Store:
 
     def add(self, series: str, unit: str, arrays: Arrays) -> None:
         """Keeps the arrays of a unit; they are on the disk after :meth:`save`."""
-        self.units(series)[unit] = arrays
+        self.units(series)[unit] = {name: np.asarray(value) for name, value in arrays.items()}
         self._changed.add(series)
 
     def save(self, at_least: float = 0.0) -> None:
