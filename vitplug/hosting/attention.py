@@ -121,7 +121,8 @@ class SelfAttention(nn.Module):
     @property
     def qkv_bias(self) -> Tensor | None:
         """The bias of q, k and v, side by side, ``(heads * d,)``; None for none."""
-        return getattr(self.qkv, 'original_layer', self.qkv).bias  # mmpretrain's LoRA wraps it
+        qkv = self._modules['qkv']
+        return qkv._modules.get('original_layer', qkv).bias  # mmpretrain's LoRA wraps it
 
     def split_heads(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """q, k and v, each ``(G, heads, N, d)``, of ``(G, N, heads * d)``."""
