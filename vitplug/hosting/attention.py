@@ -121,7 +121,7 @@ class SelfAttention(nn.Module):
     @property
     def qkv_bias(self) -> Tensor | None:
         """The bias of q, k and v, side by side, ``(heads * d,)``; None for none."""
-        qkv = self._modules['qkv']
+        qkv = vars(self)['_modules']['qkv']
         return qkv._modules.get('original_layer', qkv).bias  # mmpretrain's LoRA wraps it
 
     def split_heads(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
