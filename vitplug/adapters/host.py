@@ -175,8 +175,7 @@ class AdaptedModel(PluggedModel):
         if hw is None or hw[0] * hw[1] != count:
             raise ValueError(
                 f'{count} tokens on an unknown grid (the patch embedding made {hw}): plugs need all tokens of an '
-                'image, so leave out dropping of patches, call, or compile, the whole model on images, and change the '
-                'patch embedding, as for other sizes, before plug_in'
+                'image: drop no patches, change the embedding before plug_in, and call, or compile, the whole model'
             )
         return hw
 

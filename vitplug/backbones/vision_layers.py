@@ -67,8 +67,8 @@ class ScaledAttention(SelfAttention):
 
     @property
     def qkv_bias(self) -> Tensor | None:
-        qkv = self.qkv
-        return super().qkv_bias if self.key_bias else qkv._modules.get('original_layer', qkv).used_bias
+        qkv = self.qkv._modules.get('original_layer', self.qkv)
+        return qkv.bias if self.key_bias else qkv.used_bias
 
     def place(self, q: Tensor, k: Tensor, v: Tensor, carry: Carry, site: Site) -> tuple[Tensor, Tensor, Tensor]:
         turn = carry.get(Turn.key(site.layout))

@@ -121,7 +121,8 @@ class SelfAttention(nn.Module):
     @property
     def qkv_bias(self) -> Tensor | None:
         """The bias of q, k and v, side by side, ``(heads * d,)``; None for none."""
-        qkv = vars(self)['_modules']['qkv']
+        modules: dict = self._modules  # read without a call of Python
+        qkv = modules['qkv']
         return qkv._modules.get('original_layer', qkv).bias  # mmpretrain's LoRA wraps it
 
     def split_heads(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
