@@ -49,7 +49,7 @@ class CheckpointFitHook(Hook):
         model = bare_model(runner.model)
         kept = model.state_dict()
         if lost := [n for n, p in model.named_parameters() if is_plug(n) and n not in kept and not p.requires_grad]:
-            raise ValueError(f'LoRAModel freezes plugs and leaves them out of files; do without one: {some_of(lost)}')
+            raise ValueError(f'LoRAModel freezes plugs and leaves them out of files: drop it or them: {some_of(lost)}')
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
         """Checks the checkpoint."""

@@ -256,11 +256,11 @@ def config_of(args: argparse.Namespace) -> str:
 def main(argv: Sequence[str] | None = None) -> None:
     """Writes a config, and checks its data."""
     parser = command_parser('new', 'Write the config of an experiment on your own data.')
-    parser.add_argument('--data', required=True, type=Path, metavar='DIR', help='laid out as in docs/your_data.md')
+    parser.add_argument('--data', required=True, type=Path, metavar='DIR', help='folder as in docs/your_data.md')
     parser.add_argument('--base', required=True, metavar='CONFIG', help=f'{CONFIG_HELP}; it decides the task')
     parser.add_argument('--out', required=True, type=Path, metavar='FILE', help='the config to write, a new file')
     parser.add_argument('--plugs', default=NONE, metavar='PLUGS', help=PLUGS_HELP)
-    parser.add_argument('--classes', default='', metavar='NAMES', help="names of label maps' labels, from 0, by commas")
+    parser.add_argument('--classes', default='', metavar='NAMES', help='of the labels of label maps, as road,other')
     parser.add_argument('--epochs', type=int, default=50, metavar='N', help='length (default 50)')
     parser.add_argument('--pretrained', metavar='FILE', help=f'weights, or {FROM_SCRATCH} (default: those of the base)')
     args = parser.parse_args(argv)

@@ -43,10 +43,10 @@ def test_parser() -> argparse.ArgumentParser:
 
 def _parser(command: str, description: str) -> argparse.ArgumentParser:
     parser = config_parser(command, description)
-    parser.add_argument('--work-dir', help='for logs and checkpoints (default: of the config, or work_dirs/<its name>)')
+    parser.add_argument('--work-dir', help="folder of what it writes (default: the config's, or work_dirs/<its name>)")
     add_options(parser)
-    help, kinds = 'what starts several processes (default none)', ['none', 'pytorch', 'slurm', 'mpi']
-    parser.add_argument('--launcher', choices=kinds, default='none', help=help)
+    kinds = ['none', 'pytorch', 'slurm', 'mpi']
+    parser.add_argument('--launcher', choices=kinds, default='none', help='starts several processes (default none)')
     return parser
 
 
